@@ -1,0 +1,1 @@
+"""Why smoothing works: spectra, landscapes, profiles."""

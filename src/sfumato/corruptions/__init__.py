@@ -1,0 +1,1 @@
+"""What the world does to images: noise, blur, weather and digital damage, by severity."""

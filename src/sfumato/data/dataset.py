@@ -1,0 +1,104 @@
+"""The one form in which samples travel: tensors in memory, each sample with its index."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from sfumato._checks import check_class_indices
+
+Sample = dict[str, Tensor]
+
+_OPTIONAL = ("boxes", "masks", "objectness", "posterior")
+
+
+@dataclass(frozen=True)
+class ArrayDataset(Dataset[Sample]):
+    """Images in memory with labels, a stable index, and annotations where they exist.
+
+    A sample is a dict with keys `image`, `label`, `index` and one key for each annotation
+    present; a batch is the same dict with a leading batch axis.
+
+    Args:
+        images: uint8, (N, C, H, W).
+        labels: int64, (N,) class indices, or (N, H, W) for segmentation (`void` = ignored pixels).
+        classes: one name per class.
+        index: int64, (N,), the sample's position in its source; stays the same in every subset.
+        boxes: float32, (N, B, 4) as x1, y1, x2, y2 in pixels; a missing box is all zeros.
+        masks: bool, (N, H, W), true where the labelled object is.
+        objectness: float32, (N,), share of the image that the object covers.
+        posterior: float32, (N, K), the true class probabilities where they are known.
+        void: the label of pixels that count for nothing (segmentation), or None.
+    """
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    index: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    boxes: Tensor | None = None
+    masks: Tensor | None = None
+    objectness: Tensor | None = None
+    posterior: Tensor | None = None
+    void: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+            raise ValueError(
+                f"images must be uint8 (N, C, H, W), got {self.images.dtype} "
+                f"{tuple(self.images.shape)}. Convert with (x * 255).round().to(torch.uint8)."
+            )
+        if not len(self.index) and len(self.images):
+            object.__setattr__(self, "index", torch.arange(len(self.images)))
+        for name in ("labels", "index", *_OPTIONAL):
+            value = getattr(self, name)
+            if value is not None and len(value) != len(self.images):
+                raise ValueError(f"{name} has {len(value)} entries for {len(self.images)} images")
+        check_class_indices("labels", self.labels, self.num_classes, ignore_index=self.void)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, position: int) -> Sample:
+        return self.batch(position)
+
+    def batch(self, positions: Tensor | int) -> Sample:
+        """The samples at `positions` as one dict of tensors."""
+        sample = {
+            "image": self.images[positions],
+            "label": self.labels[positions],
+            "index": self.index[positions],
+        }
+        for name in _OPTIONAL:
+            value = getattr(self, name)
+            if value is not None:
+                sample[name] = value[positions]
+        return sample
+
+    def subset(self, positions: Tensor) -> ArrayDataset:
+        """The same set restricted to `positions`; `index` keeps pointing into the source."""
+        chosen = {
+            name: None if getattr(self, name) is None else getattr(self, name)[positions]
+            for name in ("images", "labels", "index", *_OPTIONAL)
+        }
+        return dataclasses.replace(self, **chosen)
+
+
+@dataclass(frozen=True)
+class DataSplits:
+    """Train, validation and test sets of one source."""
+
+    train: ArrayDataset
+    validation: ArrayDataset
+    test: ArrayDataset
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.train.classes

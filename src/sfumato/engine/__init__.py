@@ -1,0 +1,1 @@
+"""One training loop and one prediction loop on Lightning Fabric."""

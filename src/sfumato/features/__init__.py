@@ -1,0 +1,1 @@
+"""Smoothing the feature maps: Prob, Blur, Smooth, and their insertion into any model."""

@@ -1,0 +1,1 @@
+"""Smoothing the targets: soft labels, and losses whose gradient acts like one."""

@@ -1,0 +1,1 @@
+"""Networks of the papers at CIFAR and ImageNet stems, and torchvision's by name."""

@@ -1,0 +1,1 @@
+"""Smoothing the outputs: ensembles over weights and over time, temperature scaling."""

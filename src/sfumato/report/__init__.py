@@ -1,0 +1,1 @@
+"""From results on disk to figures and a web page; never imports torch models."""

@@ -1,0 +1,1 @@
+"""From a study file to runs to results on disk."""

@@ -1,0 +1,56 @@
+"""Shared fixtures: golden vectors, real data where it is at hand, one thread per worker."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("SFUMATO_SHARED", ROOT.parent / "shared"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str], dict[str, Any]]:
+    """`golden("losses")` gives the arrays of that file; `["params"]` is parsed from JSON."""
+
+    def load(name: str) -> dict[str, Any]:
+        for folder in (ROOT / "tests" / "golden", SHARED / "reference" / "golden"):
+            path = folder / f"{name}.npz"
+            if path.exists():
+                with np.load(path, allow_pickle=False) as arrays:
+                    content: dict[str, Any] = {key: arrays[key] for key in arrays.files}
+                content["params"] = json.loads(str(content["params"])) if "params" in content else {}
+                return content
+        pytest.skip(f"golden vectors {name}.npz are not at hand")
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Callable[[str], Path]:
+    """`real_data("cifar10-test.npz")` gives the path, or skips the test where it is absent."""
+
+    def find(name: str) -> Path:
+        path = SHARED / "data" / name
+        if not path.exists():
+            pytest.skip(f"real data {name} is not at hand")
+        return path
+
+    return find

@@ -1,0 +1,69 @@
+"""The house's one-way streets: who may import whom, and what a leaf may cost."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
+LEAVES = {"labels", "inputs", "features", "predictions", "corruptions", "metrics"}
+SHARED = {"_checks", "__init__"}
+BELOW_ENGINE = LEAVES | {"models", "data", "analysis"}
+ALLOWED: dict[str, set[str]] = {
+    **{leaf: set() for leaf in LEAVES},
+    "inputs": {"labels.targets"},
+    "models": {"features"},
+    "data": {"inputs", "corruptions", "_spec"},
+    "analysis": LEAVES,
+    "_checks": set(),
+    "_spec": set(),
+    "functional": LEAVES,
+    "engine": BELOW_ENGINE | {"_spec"},
+    "study": BELOW_ENGINE | {"engine", "report", "_spec"},
+    "report": {"metrics"},
+    "cli": BELOW_ENGINE | {"engine", "study", "report", "_spec"},
+    "__init__": set(),
+    "__main__": {"cli"},
+}
+HEAVY = ("lightning_fabric", "pydantic", "typer", "plotly", "matplotlib")
+
+
+def _package_imports(path: Path) -> list[str]:
+    """Dotted names below `sfumato` that a file imports, wherever in the file."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute in this package"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return [name.removeprefix("sfumato.") for name in names if name.startswith("sfumato.")]
+
+
+def _area(path: Path) -> str:
+    relative = path.relative_to(SOURCE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.name))
+def test_imports_only_forward(path: Path) -> None:
+    area = _area(path)
+    allowed = ALLOWED[area] | SHARED | {area}
+    for name in _package_imports(path):
+        parts = name.split(".")
+        fits = parts[0] in allowed or ".".join(parts[:2]) in allowed
+        assert fits, f"{path.relative_to(SOURCE)} ({area}) may not import sfumato.{name}"
+
+
+@pytest.mark.parametrize("leaf", sorted(LEAVES))
+def test_leaf_costs_torch_only(leaf: str) -> None:
+    code = (
+        f"import sys, sfumato.{leaf}; "
+        f"print([m for m in {HEAVY!r} if any(k.split('.')[0] == m for k in sys.modules)])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
