@@ -1,1 +1,25 @@
 """One training loop and one prediction loop on Lightning Fabric."""
+
+from sfumato.engine.checkpoint import Checkpoint, load_checkpoint, load_weights, save_checkpoint
+from sfumato.engine.config import ConfigError, Strict, TrainConfig, fingerprint, parse
+from sfumato.engine.results import Predictions, RunDirectory
+from sfumato.engine.run import RunConfig, run
+from sfumato.engine.train import DivergenceError, Trainer
+
+__all__ = [
+    "Checkpoint",
+    "ConfigError",
+    "DivergenceError",
+    "Predictions",
+    "RunConfig",
+    "RunDirectory",
+    "Strict",
+    "TrainConfig",
+    "Trainer",
+    "fingerprint",
+    "load_checkpoint",
+    "load_weights",
+    "parse",
+    "run",
+    "save_checkpoint",
+]

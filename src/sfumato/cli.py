@@ -1,0 +1,139 @@
+"""The command line: `sfumato quickstart | run | report | list`."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sfumato import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Make neural classifiers say what they know. Start with `sfumato quickstart`.",
+)
+console = Console()
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
+) -> None:
+    if version:
+        console.print(f"sfumato {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def quickstart(
+    out: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("quickstart"),
+    quiet: Quiet = False,
+) -> None:
+    """Compare ways of smoothing on built-in data: no download, a few minutes.
+
+    Example: `sfumato quickstart --out /tmp/first-look`
+    """
+    with resources.as_file(resources.files("sfumato.study").joinpath("quickstart.yaml")) as path:
+        _run_and_report(path, out, quiet)
+
+
+@app.command("run")
+def run_command(
+    study: Annotated[Path, typer.Argument(help="A study file (YAML).")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for runs and report; runs/NAME by default.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a study file: every method with every seed, then the report. Resumes if interrupted.
+
+    Example: `sfumato run studies/quickstart.yaml --out runs/first`
+    """
+    _run_and_report(study, out, quiet)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that `sfumato run` wrote.")],
+    out: Annotated[Path | None, typer.Option(help="Where the page goes; FOLDER/report.")] = None,
+) -> None:
+    """Write the report of a study again from its result files.
+
+    Example: `sfumato report runs/first`
+    """
+    _show(folder, out)
+
+
+@app.command("list")
+def list_command(
+    what: Annotated[
+        Literal["all", "data", "models", "losses", "augmentations"],
+        typer.Argument(help="What to list."),
+    ] = "all",
+    preview: Annotated[
+        str | None, typer.Option(help="Write a picture of this data source (scenes).")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="File of the preview.")] = Path("preview.png"),
+) -> None:
+    """Show what a study file can name, with parameters and defaults.
+
+    Example: `sfumato list losses`, `sfumato list data --preview scenes --out scenes.png`
+    """
+    from sfumato.study.catalogue import catalogue
+
+    if preview is not None:
+        _preview(preview, out)
+        return
+    for kind, entries in catalogue().items():
+        if what in ("all", kind):
+            table = Table("name", "parameters", title=kind, title_justify="left")
+            for name, text in entries.items():
+                table.add_row(f"[bold]{name}", text)
+            console.print(table)
+
+
+def main() -> None:
+    """Entry point: what a user did wrong is one readable message, not a traceback."""
+    from sfumato.engine import ConfigError
+
+    try:
+        app()
+    except (ConfigError, FileNotFoundError, PermissionError) as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        raise SystemExit(2) from None
+
+
+def _run_and_report(path: Path, out: Path | None, quiet: bool) -> None:
+    from sfumato.study import load_study, run_study
+
+    study = load_study(path)
+    folder = out or Path("runs") / study.name
+    outcome = run_study(study, folder, show=not quiet, announce=console.print)
+    _show(outcome.folder, None)
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+def _show(folder: Path, out: Path | None) -> None:
+    from sfumato.report import read_study, write_report
+    from sfumato.report.table import results_table
+
+    console.print(results_table(read_study(folder)))
+    console.print(f"Report: [bold]{write_report(folder, out)}")
+
+
+def _preview(source: str, out: Path) -> None:
+    if source != "scenes":
+        raise typer.BadParameter(f"only 'scenes' has a preview, got {source!r}")
+    from sfumato.data import scenes
+
+    scenes.preview(out)
+    console.print(f"Preview: [bold]{out}")

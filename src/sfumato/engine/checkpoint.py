@@ -1,0 +1,78 @@
+"""Checkpoints: model weights as safetensors, the rest loadable with `weights_only`."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from sfumato._files import sync
+
+WEIGHTS = "model.safetensors"
+STATE = "state.pt"
+_STATE_FIELDS = ("epoch", "optimizer", "loss", "precision")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run needs to go on after `epoch` finished epochs."""
+
+    epoch: int
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    loss: dict[str, Tensor]
+    precision: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint in `folder` as a whole: at any moment the old or the new one is there.
+
+    A directory can't be renamed onto another one, so the new one is completed beside it, the old
+    one moved away, the new one moved in; `recover_checkpoint` finishes what a crash in between left.
+    """
+    new, old = _beside(folder)
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    save_file({k: v.contiguous().cpu() for k, v in checkpoint.model.items()}, new / WEIGHTS)
+    state = {name: getattr(checkpoint, name) for name in _STATE_FIELDS}
+    torch.save(state, new / STATE)
+    sync(new / WEIGHTS)
+    sync(new / STATE)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """The checkpoint in `folder`, or None where the run has none yet."""
+    if not folder.exists():
+        return None
+    state = torch.load(folder / STATE, weights_only=True, map_location="cpu")
+    return Checkpoint(model=load_file(folder / WEIGHTS), **state)
+
+
+def load_weights(folder: Path) -> dict[str, Tensor]:
+    """Only the model's weights."""
+    if not (folder / WEIGHTS).exists():
+        raise FileNotFoundError(f"{folder} holds no {WEIGHTS}: has the run been trained?")
+    return load_file(folder / WEIGHTS)
+
+
+def _beside(folder: Path) -> tuple[Path, Path]:
+    return folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+
+
+def recover_checkpoint(folder: Path) -> None:
+    """Finish or undo a save that a crash cut short; call it once before loading."""
+    new, old = _beside(folder)
+    if old.exists():
+        if not folder.exists():
+            new.rename(folder)
+        shutil.rmtree(old)
+    shutil.rmtree(new, ignore_errors=True)

@@ -1,0 +1,72 @@
+"""What a configuration can name: models, losses, augmentations, each a literal table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from sfumato import labels
+from sfumato._spec import Resolved, Spec, resolve
+from sfumato.data import SOURCES, Augment
+from sfumato.models import resnet, torchvision_model
+
+MODELS: dict[str, Callable[..., nn.Module]] = {"resnet": resnet}
+LOSSES: dict[str, Callable[..., nn.Module]] = {
+    "cross_entropy": labels.CrossEntropyLoss,
+    "focal": labels.FocalLoss,
+    "flsd": labels.FLSDLoss,
+    "ecp": labels.ECPLoss,
+    "mmce": labels.MMCELoss,
+    "mdca": labels.MDCALoss,
+    "cpc": labels.CPCLoss,
+    "crl": labels.CRLLoss,
+    "mbls": labels.MbLSLoss,
+    "acls": labels.ACLSLoss,
+}
+AUGMENTATIONS: dict[str, Callable[..., Augment]] = {"basic": Augment}
+
+_TORCHVISION = "torchvision:"
+
+
+def resolve_data(spec: Spec) -> Resolved:
+    """Check a data spec without loading anything."""
+    return resolve(spec, SOURCES, "data")
+
+
+def resolve_model(spec: Spec) -> Resolved:
+    """Check a model spec; `torchvision:resnet50` names any torchvision model."""
+    name = spec if isinstance(spec, str) else spec.get("name", "")
+    if not str(name).startswith(_TORCHVISION):
+        return resolve(spec, MODELS, "model", supplied=("num_classes", "in_channels"))
+
+    def build(*, num_classes: int, in_channels: int, weights: str | None = None) -> nn.Module:
+        if in_channels != 3:
+            raise ValueError(f"torchvision models take 3 channels, the data has {in_channels}")
+        inner = str(name).removeprefix(_TORCHVISION)
+        return torchvision_model(inner, num_classes=num_classes, weights=weights)
+
+    return resolve(spec, {str(name): build}, "model", supplied=("num_classes", "in_channels"))
+
+
+def resolve_loss(spec: Spec) -> Resolved:
+    """Check a loss spec; what depends on the data is supplied by `build_loss`."""
+    return resolve(spec, LOSSES, "loss", supplied=("num_samples", "class_weight", "reduction"))
+
+
+def resolve_augmentation(spec: Spec) -> Resolved:
+    """Check an augmentation spec."""
+    return resolve(spec, AUGMENTATIONS, "augment")
+
+
+def build_loss(resolved: Resolved, *, num_samples: int) -> nn.Module:
+    """The loss module; `num_samples` goes to losses that keep a history of each sample."""
+    extra: dict[str, Any] = {"num_samples": num_samples} if resolved.name == "crl" else {}
+    return resolved.build(**extra, **resolved.params)
+
+
+def build_augmentation(spec: Spec) -> Augment:
+    """The batch augmentation that a spec names."""
+    resolved = resolve_augmentation(spec)
+    return resolved.build(**resolved.params)

@@ -1,0 +1,101 @@
+"""The strict configuration of a run: checked whole before anything is computed."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed", "bf16-true"]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class ConfigError(ValueError):
+    """A configuration that can't be run; the message says which key, why, and what to do."""
+
+
+class Strict(BaseModel):
+    """Unknown keys and wrong types are errors; a configuration never changes after it is made."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TrainConfig(Strict):
+    """How a network is trained."""
+
+    epochs: int = Field(20, ge=1)
+    batch_size: int = Field(128, ge=1)
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    learning_rate: float = Field(0.1, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    nesterov: bool = False
+    weight_decay: float = Field(5e-4, ge=0)
+    schedule: Literal["constant", "multistep", "cosine", "onecycle"] = "onecycle"
+    milestones: list[int] = []
+    decay_factor: float = Field(0.1, gt=0, le=1)
+    warmup_epochs: float = Field(0.0, ge=0)
+    clip_norm: float | None = Field(2.0, gt=0)
+    precision: Precision = "32-true"
+    channels_last: bool = True
+    accelerator: str = "auto"
+    devices: int | Literal["auto"] = 1
+    strategy: str = "auto"
+    num_nodes: int = Field(1, ge=1)
+
+    @model_validator(mode="after")
+    def _possible(self) -> TrainConfig:
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"warmup_epochs ({self.warmup_epochs:g}) must be below epochs ({self.epochs})"
+            )
+        if bool(self.milestones) != (self.schedule == "multistep"):
+            raise ValueError("milestones and schedule: multistep need each other")
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            raise ValueError("nesterov needs optimizer: sgd with momentum above 0")
+        return self
+
+
+def parse(kind: type[Model], content: Any, source: str = "configuration") -> Model:
+    """Make `kind` from plain data, or raise ConfigError with one line per mistake."""
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{source}: expected a mapping of keys, got {type(content).__name__}")
+    try:
+        return kind.model_validate(dict(content))
+    except ValidationError as error:
+        lines = [_explain(kind, dict(item)) for item in error.errors()]
+        raise ConfigError("\n".join(f"{source}: {line}" for line in lines)) from None
+
+
+def fingerprint(config: BaseModel) -> str:
+    """A short hash of the full resolved configuration: the name of its run directory."""
+    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _explain(kind: type[BaseModel], item: dict[str, Any]) -> str:
+    location = [str(part) for part in item["loc"]]
+    where = ".".join(location) or "top level"
+    if item["type"] == "extra_forbidden":
+        allowed = sorted(_model_at(kind, location[:-1]).model_fields)
+        near = difflib.get_close_matches(location[-1], allowed, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return f"{where}: unknown key; {hint}allowed keys: {', '.join(allowed)}"
+    if item["type"] == "missing":
+        return f"{where}: this key is required"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "value_error":
+        return f"{where}: {message}"
+    return f"{where}: {message}, got {item['input']!r} ({type(item['input']).__name__})"
+
+
+def _model_at(kind: type[BaseModel], location: list[str]) -> type[BaseModel]:
+    for name in location:
+        field = kind.model_fields.get(name)
+        inner = field.annotation if field else None
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            kind = inner
+    return kind

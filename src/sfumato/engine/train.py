@@ -1,0 +1,183 @@
+"""The one training loop.
+
+Order, augmentation, dropout and learning rate are pure functions of seed, epoch and step, so a run
+that was killed goes on from its last finished epoch to bit-identical weights.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from sfumato.data import TensorLoader
+from sfumato.engine.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    recover_checkpoint,
+    save_checkpoint,
+)
+from sfumato.engine.config import TrainConfig
+from sfumato.engine.log import TrainingLog
+from sfumato.engine.optim import build_optimizer, learning_rate
+from sfumato.engine.predict import predict
+from sfumato.engine.progress import Bar, progress_bar
+from sfumato.engine.results import RunDirectory
+from sfumato.engine.seeds import fold_seed
+from sfumato.metrics import evaluate_predictions
+
+BatchTransform = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class DivergenceError(RuntimeError):
+    """Training can't go on: the loss is not a finite number."""
+
+
+@dataclass
+class Trainer:
+    """What one training needs, put together by `engine.run`."""
+
+    fabric: Fabric
+    model: nn.Module
+    loss: nn.Module
+    inputs: BatchTransform | None
+    train_loader: TensorLoader
+    validation_loader: TensorLoader
+    config: TrainConfig
+    seed: int
+    run: RunDirectory
+    show: bool = True
+
+    def fit(self) -> nn.Module:
+        """Train to the last epoch, from the last checkpoint if there is one."""
+        start = self._set_up()
+        if start == self.config.epochs:
+            return self.model
+        steps = (self.config.epochs - start) * (
+            len(self.train_loader) + len(self.validation_loader)
+        )
+        with (
+            TrainingLog(self.run, start, self.fabric.is_global_zero) as log,
+            progress_bar("training", steps, show=self.show and self.fabric.is_global_zero) as bar,
+        ):
+            for epoch in range(start, self.config.epochs):
+                torch.manual_seed(fold_seed(self.seed, "epoch", epoch, self.fabric.global_rank))
+                record = self._epoch(epoch, bar)
+                self._end_epoch()
+                log.write({"epoch": epoch, **record, **self._validate(bar)})
+                self._save(epoch + 1)
+        return self.model
+
+    def _set_up(self) -> int:
+        """Move everything to its device and restore the last checkpoint; the epoch to start at."""
+        if self.fabric.is_global_zero:
+            recover_checkpoint(self.run.checkpoint)
+        self.fabric.barrier()
+        checkpoint = load_checkpoint(self.run.checkpoint)
+        if checkpoint is not None:
+            self.model.load_state_dict(checkpoint.model)
+            self.loss.load_state_dict(checkpoint.loss)
+        if self.config.channels_last:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimizer = build_optimizer(self.model.parameters(), self.config)
+        self.model, self.optimizer = self.fabric.setup(self.model, optimizer)
+        self.loss = self.loss.to(self.fabric.device)
+        self._takes_index = "index" in inspect.signature(self.loss.forward).parameters
+        if checkpoint is None:
+            return 0
+        self.optimizer.load_state_dict(checkpoint.optimizer)
+        self.fabric.strategy.precision.load_state_dict(checkpoint.precision)
+        return checkpoint.epoch
+
+    def _epoch(self, epoch: int, bar: Bar) -> dict[str, float]:
+        self.model.train()
+        self.loss.train()
+        self.train_loader.set_epoch(epoch)
+        began, count = time.perf_counter(), 0
+        total = torch.zeros(2, device=self.fabric.device, dtype=torch.float64)
+        for number, batch in enumerate(self.train_loader):
+            rate = learning_rate(
+                epoch * len(self.train_loader) + number, len(self.train_loader), self.config
+            )
+            loss, correct = self._step(batch, rate, self._share(number, batch))
+            self._check_finite(loss, epoch, number, rate)
+            size = len(batch["label"])
+            total += torch.stack([loss.double() * size, correct.double()])
+            count += size
+            bar.advance(f"epoch {epoch + 1}/{self.config.epochs}")
+        sums = self.fabric.all_reduce(torch.cat([total, total.new_tensor([count])]), reduce_op="sum")
+        assert isinstance(sums, Tensor)
+        mean_loss, accuracy = (sums[:2] / sums[2]).tolist()
+        return {
+            "learning_rate": rate,
+            "train_loss": mean_loss,
+            "train_accuracy": accuracy,
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+
+    def _share(self, number: int, batch: dict[str, Tensor]) -> float:
+        """What makes the mean over processes the mean over samples, however they were split."""
+        world = self.fabric.world_size
+        return world * len(batch["label"]) / self.train_loader.count(number)
+
+    def _step(
+        self, batch: dict[str, Tensor], rate: float, share: float
+    ) -> tuple[Tensor, Tensor]:
+        """One optimiser step; the loss and the number of right predictions, both detached."""
+        images, target = batch["image"], batch["label"]
+        if self.inputs is not None:
+            images, target = self.inputs(images, target)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        logits = self.model(images)
+        extra = {"index": batch["index"]} if self._takes_index else {}
+        loss = self.loss(logits, target, **extra)
+        self.optimizer.zero_grad()
+        self.fabric.backward(loss * share if share != 1 else loss)
+        if self.config.clip_norm is not None:
+            self.fabric.clip_gradients(
+                self.model, self.optimizer, max_norm=self.config.clip_norm, error_if_nonfinite=False
+            )
+        self.optimizer.step()
+        return loss.detach(), (logits.detach().argmax(1) == batch["label"]).sum()
+
+    def _check_finite(self, loss: Tensor, epoch: int, number: int, rate: float) -> None:
+        # Reading a number from a GPU waits for it, so there only every 50th step is looked at.
+        if (loss.is_cuda and number % 50) or math.isfinite(float(loss)):
+            return
+        raise DivergenceError(
+            f"the loss is {float(loss)} at epoch {epoch + 1}, step {number + 1} "
+            f"(learning rate {rate:.3g}, {type(self.loss).__name__}). Try a lower "
+            "train.learning_rate, train.warmup_epochs of 1 or more, train.clip_norm of 2 or less, "
+            "or train.precision 32-true."
+        )
+
+    def _end_epoch(self) -> None:
+        for module in self.loss.modules():
+            end_epoch: Any = getattr(module, "end_epoch", None)
+            if end_epoch is not None:
+                end_epoch()
+
+    def _validate(self, bar: Bar) -> dict[str, float]:
+        found = predict(self.model, self.validation_loader, self.fabric, bar)
+        values = evaluate_predictions(found.labels, logits=found.logits)
+        return {f"validation_{name}": float(values[name]) for name in ("accuracy", "nll", "ece")}
+
+    def _save(self, epoch: int) -> None:
+        if self.fabric.is_global_zero:
+            state = Checkpoint(
+                epoch,
+                self.model.module.state_dict(),  # type: ignore[union-attr]
+                self.optimizer.state_dict(),
+                self.loss.state_dict(),
+                self.fabric.strategy.precision.state_dict(),
+            )
+            save_checkpoint(self.run.checkpoint, state)
+        self.fabric.barrier()

@@ -1,0 +1,88 @@
+"""A method's numbers over its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sfumato.report.read import MethodResults
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the results table."""
+
+    key: str
+    title: str
+    better: str  # "higher" or "lower"
+    percent: bool
+
+
+COLUMNS = (
+    Column("accuracy", "accuracy", "higher", True),
+    Column("nll", "NLL", "lower", False),
+    Column("ece", "ECE", "lower", True),
+    Column("aece", "AECE", "lower", True),
+    Column("aurc", "AURC", "lower", True),
+    Column("accuracy_at_80", "accuracy at 80 % coverage", "higher", True),
+)
+
+
+@dataclass(frozen=True)
+class Value:
+    """Mean over seeds, with the interval that sampling the test set leaves (95 %)."""
+
+    mean: float
+    low: float
+    high: float
+
+    def text(self, percent: bool) -> str:
+        """As shown in tables: `83.1 [81.9, 84.2]`."""
+        scale, digits = (100, 1) if percent else (1, 3)
+        mean, low, high = (f"{scale * each:.{digits}f}" for each in (self.mean, self.low, self.high))
+        return f"{mean} [{low}, {high}]"
+
+
+@dataclass(frozen=True)
+class Bins:
+    """A reliability diagram's bins, all seeds together."""
+
+    counts: list[int]
+    confidence: list[float]
+    accuracy: list[float]
+
+
+def summarise(method: MethodResults, key: str, split: str = "test") -> Value | None:
+    """Mean of one metric over a method's finished seeds, or None where there is none.
+
+    All seeds are tested on the same images, so the bootstrap intervals of the runs share their
+    noise: their bounds are averaged, not narrowed.
+    """
+    found = [run.metrics[split] for run in method.runs if key in run.metrics[split]]
+    if not found:
+        return None
+    intervals = [each.get(f"{key}_interval") or (each[key], each[key]) for each in found]
+    return Value(
+        mean=_mean([each[key] for each in found]),
+        low=_mean([low for low, _ in intervals]),
+        high=_mean([high for _, high in intervals]),
+    )
+
+
+def pooled_bins(method: MethodResults, split: str = "test") -> Bins | None:
+    """The reliability bins of all seeds, weighted by their counts."""
+    tables = [run.metrics[split]["reliability"] for run in method.runs]
+    if not tables:
+        return None
+    counts = [sum(column) for column in zip(*(t["counts"] for t in tables), strict=True)]
+    pooled: dict[str, list[float]] = {}
+    for key in ("confidence", "accuracy"):
+        pooled[key] = [
+            sum(t["counts"][i] * (t[key][i] or 0.0) for t in tables) / count if count else 0.0
+            for i, count in enumerate(counts)
+        ]
+    return Bins(counts, pooled["confidence"], pooled["accuracy"])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

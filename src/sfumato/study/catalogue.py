@@ -1,0 +1,37 @@
+"""What a study file can name, as `sfumato list` shows it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sfumato._spec import parameters
+from sfumato.data import SOURCES
+from sfumato.engine.components import AUGMENTATIONS, LOSSES, MODELS
+
+_SUPPLIED = ("num_classes", "in_channels", "num_samples", "class_weight", "reduction")
+
+
+def catalogue() -> dict[str, dict[str, str]]:
+    """Kind of thing -> name -> its parameters with defaults, as text."""
+    tables: dict[str, Mapping[str, Callable[..., Any]]] = {
+        "data": SOURCES,
+        "models": MODELS,
+        "losses": LOSSES,
+        "augmentations": AUGMENTATIONS,
+    }
+    found = {
+        kind: {name: _signature(build) for name, build in table.items()}
+        for kind, table in tables.items()
+    }
+    found["models"]["torchvision:NAME"] = "weights=None; any model of torchvision.models"
+    return found
+
+
+def _signature(build: Callable[..., Any]) -> str:
+    parts = []
+    for name, parameter in parameters(build, supplied=_SUPPLIED).items():
+        required = parameter.default is inspect.Parameter.empty
+        parts.append(name if required else f"{name}={parameter.default!r}")
+    return ", ".join(parts)

@@ -1,0 +1,32 @@
+"""Two processes give what one process gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sfumato.engine import RunConfig, parse, run
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_processes_equal_one(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    """Group norm, because batch norm sees half a batch in each process; sizes split unevenly."""
+    tiny["model"] |= {"norm": "group"}
+    tiny["data"] |= {"train": 101, "validation": 41, "test": 51}
+    alone = {"accelerator": "cpu", "epochs": 2, "batch_size": 32}
+    together = {**alone, "devices": 2, "strategy": "ddp_spawn"}
+    one = run(parse(RunConfig, {**tiny, "train": alone}), tmp_path, show=False)
+    two = run(parse(RunConfig, {**tiny, "train": together}), tmp_path, show=False)
+    for split, size in (("validation", 41), ("test", 51)):
+        ours, theirs = two.predictions(split), one.predictions(split)
+        assert len(ours["index"]) == size
+        assert np.array_equal(ours["index"], theirs["index"])
+        assert np.allclose(ours["logits"], theirs["logits"], atol=2e-4)
+    for name in ("accuracy", "nll", "ece"):
+        assert two.metrics()["test"][name] == pytest.approx(one.metrics()["test"][name], abs=2e-4)
+    for ours, theirs in zip(two.log(), one.log(), strict=True):
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], abs=2e-4)
+        assert ours["train_accuracy"] == pytest.approx(theirs["train_accuracy"], abs=1e-6)

@@ -1,0 +1,88 @@
+"""A study file becomes runs and results; what is wrong is said before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sfumato.engine import ConfigError
+from sfumato.study import load_study, plan, run_study
+
+STUDY = """
+name: small
+recipe:
+  data: {name: scenes, train: 64, validation: 20, test: 30, size: 16}
+  model: {name: resnet, depth: 8, width: 4}
+  train: {epochs: 1, batch_size: 32}
+  resamples: 20
+methods:
+  plain: {}
+  smooth: {loss: {name: cross_entropy, smoothing: 0.1}, train: {learning_rate: 0.05}}
+seeds: [0, 1]
+"""
+
+
+@pytest.fixture
+def study_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+def test_plan_merges_and_orders(study_file: Path) -> None:
+    runs = plan(load_study(study_file))
+    assert [(r.method, r.seed) for r in runs] == [
+        ("plain", 0),
+        ("smooth", 0),
+        ("plain", 1),
+        ("smooth", 1),
+    ]
+    assert runs[1].config.loss["smoothing"] == 0.1
+    assert runs[1].config.train.learning_rate == 0.05
+    assert runs[1].config.train.epochs == 1
+    assert runs[0].config.train.learning_rate == 0.1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds:", "seds:", r"seds: unknown key; did you mean 'seeds'\?"),
+        ("epochs: 1", "epochs: one", r"method 'plain': train\.epochs: .*got 'one'"),
+        ("smoothing: 0.1", "smoothin: 0.1", r"method 'smooth': loss: .*'smoothin'"),
+        ("name: small", "nam: [", "not valid YAML"),
+    ],
+)
+def test_mistakes_name_file_method_and_key(
+    study_file: Path, old: str, new: str, message: str
+) -> None:
+    study_file.write_text(STUDY.replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        plan(load_study(study_file))
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: no such study file"):
+        load_study(tmp_path / "nowhere.yaml")
+
+
+def test_failing_run_is_recorded_and_the_others_go_on(study_file: Path, tmp_path: Path) -> None:
+    content = yaml.safe_load(STUDY)
+    content["seeds"] = [0]
+    content["methods"] = {
+        "explodes": {"train": {"learning_rate": 1e12, "clip_norm": None, "schedule": "constant"}},
+        "plain": {},
+    }
+    content["recipe"]["train"]["epochs"] = 2
+    study_file.write_text(yaml.safe_dump(content, sort_keys=False))
+    lines: list[str] = []
+    outcome = run_study(
+        load_study(study_file), tmp_path / "out", show=False, announce=lines.append
+    )
+    assert [r.method for r in outcome.failed] == ["explodes"]
+    errors = list((tmp_path / "out" / "runs").glob("*/error.txt"))
+    assert len(errors) == 1
+    assert "DivergenceError" in errors[0].read_text()
+    assert len(list((tmp_path / "out" / "runs").glob("*/metrics.json"))) == 1
+    assert any("failed" in line for line in lines)
