@@ -16,7 +16,9 @@ from sfumato.predictions import TemperatureScaler
 from sfumato.predictions.temperature import GRID
 
 
-def _overconfident(count: int = 2000, classes: int = 5, factor: float = 3.0) -> tuple[Tensor, Tensor]:
+def _overconfident(
+    count: int = 2000, classes: int = 5, factor: float = 3.0
+) -> tuple[Tensor, Tensor]:
     """Logits that are `factor` times too large for labels drawn from their own distribution."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(count, classes, generator=generator, dtype=torch.float64) * 1.5
