@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -43,8 +44,8 @@ def test_one_cycle_rises_to_the_rate_and_falls_to_nearly_nothing() -> None:
     assert rates[0] == pytest.approx(0.1 / 25)
     assert peak == 30
     assert rates[peak] == pytest.approx(0.1)
-    assert all(a < b for a, b in zip(rates[:30], rates[1:31], strict=True))
-    assert all(a > b for a, b in zip(rates[30:99], rates[31:], strict=True))
+    assert all(a < b for a, b in itertools.pairwise(rates[:31]))
+    assert all(a > b for a, b in itertools.pairwise(rates[30:]))
     assert rates[-1] < 1e-3
     assert all(math.isfinite(rate) and rate > 0 for rate in rates)
 

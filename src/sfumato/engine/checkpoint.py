@@ -30,10 +30,11 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Replace the checkpoint in `folder` as a whole: at any moment the old or the new one is there.
+    """Replace the checkpoint in `folder` as a whole: at any moment the old or the new one exists.
 
     A directory can't be renamed onto another one, so the new one is completed beside it, the old
-    one moved away, the new one moved in; `recover_checkpoint` finishes what a crash in between left.
+    one moved away, the new one moved in; `recover_checkpoint` finishes what a crash in between
+    left.
     """
     new, old = _beside(folder)
     shutil.rmtree(new, ignore_errors=True)

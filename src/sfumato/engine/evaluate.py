@@ -24,8 +24,8 @@ def evaluate(found: Predictions, *, resamples: int, seed: int) -> dict[str, Any]
         **values,
         "samples": len(found.labels),
         "reliability": {
-            "counts": bins.count.tolist(),
-            "confidence": bins.confidence.tolist(),
-            "accuracy": bins.accuracy.tolist(),
+            "counts": bins.counts.tolist(),
+            "confidence": bins.confidences.tolist(),
+            "accuracy": bins.accuracies.tolist(),
         },
     }

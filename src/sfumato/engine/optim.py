@@ -11,7 +11,9 @@ from torch import nn
 from sfumato.engine.config import TrainConfig
 
 
-def build_optimizer(parameters: Iterable[nn.Parameter], train: TrainConfig) -> torch.optim.Optimizer:
+def build_optimizer(
+    parameters: Iterable[nn.Parameter], train: TrainConfig
+) -> torch.optim.Optimizer:
     """SGD, Adam or AdamW as configured."""
     if train.optimizer == "sgd":
         return torch.optim.SGD(
@@ -54,7 +56,9 @@ def _factor(step: int, total: int, per_epoch: int, warmup: int, train: TrainConf
     return _one_cycle(step / total)
 
 
-def _one_cycle(progress: float, rise: float = 0.3, start: float = 1 / 25, end: float = 1e-4) -> float:
+def _one_cycle(
+    progress: float, rise: float = 0.3, start: float = 1 / 25, end: float = 1e-4
+) -> float:
     """Cosine up from `start` over the first `rise` of training, cosine down to `end`."""
     if progress < rise:
         low, high, share = start, 1.0, progress / rise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
@@ -35,8 +37,12 @@ def _gather(part: Tensor, fabric: Fabric) -> Tensor:
     """Concatenate the parts of all processes, which may differ in length."""
     if fabric.world_size == 1:
         return part
-    lengths = fabric.all_gather(torch.tensor(len(part), device=part.device)).tolist()
+    lengths = _all_gather(torch.tensor(len(part), device=part.device), fabric).tolist()
     padded = part.new_zeros((max(lengths), *part.shape[1:]))
     padded[: len(part)] = part
-    parts = fabric.all_gather(padded)
+    parts = _all_gather(padded, fabric)
     return torch.cat([parts[rank, :length] for rank, length in enumerate(lengths)])
+
+
+def _all_gather(part: Tensor, fabric: Fabric) -> Tensor:
+    return cast(Tensor, fabric.all_gather(part))

@@ -27,8 +27,9 @@ class Bar:
     def advance(self, note: str | None = None) -> None:
         """One step done; `note` replaces the text behind the bar."""
         if self.progress is not None and self.task is not None:
-            fields = {} if note is None else {"note": note}
-            self.progress.update(self.task, advance=1, **fields)
+            self.progress.advance(self.task)
+            if note is not None:
+                self.progress.update(self.task, note=note)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class RunConfig(Strict):
 
     data: dict[str, Any]
     model: dict[str, Any]
-    loss: dict[str, Any] = Field(default="cross_entropy", validate_default=True)  # type: ignore[assignment]
+    loss: dict[str, Any] = Field({"name": "cross_entropy"}, validate_default=True)
     augment: dict[str, Any] | None = None
     train: TrainConfig = TrainConfig()
     seed: int = Field(0, ge=0)
@@ -74,7 +74,7 @@ def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
 
     Args:
         config: the checked configuration.
-        root: the folder of runs; the run's own directory in it is named by the configuration's hash.
+        root: the folder of runs; the run's own directory is named by the configuration's hash.
         show: whether to draw progress bars on standard error.
     """
     directory = RunDirectory(root / fingerprint(config))
@@ -89,7 +89,7 @@ def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
         precision=train.precision,
         num_nodes=train.num_nodes,
     )
-    fabric.launch(_execute, config, directory, show)
+    fabric.launch(_execute, config, directory, show)  # type: ignore[arg-type]
     return directory
 
 

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning_fabric import Fabric
@@ -85,7 +85,7 @@ class Trainer:
             self.model.load_state_dict(checkpoint.model)
             self.loss.load_state_dict(checkpoint.loss)
         if self.config.channels_last:
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.model.to(memory_format=torch.channels_last)
         optimizer = build_optimizer(self.model.parameters(), self.config)
         self.model, self.optimizer = self.fabric.setup(self.model, optimizer)
         self.loss = self.loss.to(self.fabric.device)
@@ -112,8 +112,8 @@ class Trainer:
             total += torch.stack([loss.double() * size, correct.double()])
             count += size
             bar.advance(f"epoch {epoch + 1}/{self.config.epochs}")
-        sums = self.fabric.all_reduce(torch.cat([total, total.new_tensor([count])]), reduce_op="sum")
-        assert isinstance(sums, Tensor)
+        counted = torch.cat([total, total.new_tensor([count])])
+        sums = cast(Tensor, self.fabric.all_reduce(counted, reduce_op="sum"))
         mean_loss, accuracy = (sums[:2] / sums[2]).tolist()
         return {
             "learning_rate": rate,
@@ -127,9 +127,7 @@ class Trainer:
         world = self.fabric.world_size
         return world * len(batch["label"]) / self.train_loader.count(number)
 
-    def _step(
-        self, batch: dict[str, Tensor], rate: float, share: float
-    ) -> tuple[Tensor, Tensor]:
+    def _step(self, batch: dict[str, Tensor], rate: float, share: float) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and the number of right predictions, both detached."""
         images, target = batch["image"], batch["label"]
         if self.inputs is not None:

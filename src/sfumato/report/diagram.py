@@ -73,7 +73,8 @@ def _histogram(bins: Bins) -> list[str]:
     base = _TOP + _SIZE + _BOTTOM - 18
     most, total, count = max(bins.counts), sum(bins.counts), len(bins.counts)
     parts = [
-        f'<rect class="count" x="{_x(number / count)}" y="{base - _HISTOGRAM * samples / most:.1f}" '
+        f'<rect class="count" x="{_x(number / count)}" '
+        f'y="{base - _HISTOGRAM * samples / most:.1f}" '
         f'width="{_SIZE / count - 1:.1f}" height="{_HISTOGRAM * samples / most:.1f}"/>'
         for number, samples in enumerate(bins.counts)
         if samples

@@ -69,9 +69,8 @@ def _diagrams(results: StudyResults) -> str:
         if bins is None or ece is None:
             continue
         caption = f"{escape(method.name)}<br><span class='note'>ECE {100 * ece.mean:.1f} %</span>"
-        figures.append(
-            f"<figure><figcaption>{caption}</figcaption>{reliability_svg(bins, method.name)}</figure>"
-        )
+        picture = reliability_svg(bins, method.name)
+        figures.append(f"<figure><figcaption>{caption}</figcaption>{picture}</figure>")
     return (
         "<section><h2>Do confidences match reality?</h2><p>Bars are the accuracy of predictions "
         "made with about that confidence. On the diagonal a confidence means what it says. "

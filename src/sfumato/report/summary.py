@@ -39,7 +39,9 @@ class Value:
     def text(self, percent: bool) -> str:
         """As shown in tables: `83.1 [81.9, 84.2]`."""
         scale, digits = (100, 1) if percent else (1, 3)
-        mean, low, high = (f"{scale * each:.{digits}f}" for each in (self.mean, self.low, self.high))
+        mean, low, high = (
+            f"{scale * each:.{digits}f}" for each in (self.mean, self.low, self.high)
+        )
         return f"{mean} [{low}, {high}]"
 
 
