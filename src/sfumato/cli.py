@@ -1,4 +1,4 @@
-"""The command line: `sfumato quickstart | run | report | list`."""
+"""The command line: `sfumato quickstart | run | report | audit | list`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sfumato import __version__
 
@@ -72,6 +73,36 @@ def report(
     _show(folder, out)
 
 
+@app.command()
+def audit(
+    files: Annotated[
+        list[Path], typer.Argument(help="Predictions: .npz, .safetensors, .csv or .parquet.")
+    ],
+    validation: Annotated[
+        list[Path] | None,
+        typer.Option(help="Held-out predictions, one per file: adds temperature scaling."),
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=1)] = 1000,
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("audit"),
+) -> None:
+    """Say whether saved predictions can be trusted: over- or underconfident, where, how sure.
+
+    Files hold `logits` or `probs` and `labels` (tables: `prob_<class>` or `logit_<class>` columns
+    and `label`), optionally `index` and `group`. Several files are compared with the first.
+
+    Example: `sfumato audit preds.npz`, `sfumato audit old.csv new.csv --out audit-2`
+    """
+    from sfumato.engine.audit import audit as audit_files
+    from sfumato.engine.prediction_files import read_predictions
+    from sfumato.report.audit import audit_tables, write_audit
+
+    held_out = [read_predictions(path) for path in validation or []]
+    found = audit_files([read_predictions(p) for p in files], held_out, resamples=resamples)
+    for table in audit_tables(found):
+        console.print(table)
+    console.print(f"Report: [bold]{write_audit(found, out)}")
+
+
 @app.command("list")
 def list_command(
     what: Annotated[
@@ -102,13 +133,24 @@ def list_command(
 
 def main() -> None:
     """Entry point: what a user did wrong is one readable message, not a traceback."""
-    from sfumato.engine import ConfigError
-
     try:
         app()
-    except (ConfigError, FileNotFoundError, PermissionError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+    except (ValueError, FileNotFoundError, PermissionError) as error:
+        if not _is_expected(error):
+            raise
+        shown = Text.assemble(("error: ", "bold red"), str(error))
+        Console(stderr=True, soft_wrap=True).print(shown, highlight=False)
         raise SystemExit(2) from None
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether a mistake in the user's files, as opposed to one in the program."""
+    from sfumato.engine import ConfigError
+    from sfumato.engine.prediction_files import PredictionFileError
+
+    return isinstance(
+        error, ConfigError | PredictionFileError | FileNotFoundError | PermissionError
+    )
 
 
 def _run_and_report(path: Path, out: Path | None, quiet: bool) -> None:

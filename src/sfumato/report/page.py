@@ -1,15 +1,15 @@
-"""The web page: one self-contained file that opens from disk."""
+"""The report of a study as one web page."""
 
 from __future__ import annotations
 
 from html import escape
-from importlib import resources
 from pathlib import Path
 
 import yaml
 
 from sfumato._files import write_text
 from sfumato.report.diagram import reliability_svg
+from sfumato.report.document import DIAGRAM_KEY, document, figure, table
 from sfumato.report.read import MethodResults, StudyResults, read_study
 from sfumato.report.summary import COLUMNS, pooled_bins, summarise
 
@@ -23,59 +23,41 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
 
 def render(results: StudyResults) -> str:
     """The page as HTML; everything that a user wrote is escaped."""
-    style = resources.files("sfumato.report").joinpath("style.css").read_text(encoding="utf-8")
-    sections = "".join((_table(results), _diagrams(results), _configuration(results)))
-    title = escape(results.title)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{style}</style></head>"
-        f"<body><main><h1>{title}</h1>{sections}</main></body></html>\n"
-    )
+    return document(results.title, (_results(results), _diagrams(results), _configuration(results)))
 
 
-def _table(results: StudyResults) -> str:
-    heads = "".join(
-        f'<th scope="col">{escape(c.title)}{" (%)" if c.percent else ""} '
-        f'<span class="better">{"↑" if c.better == "higher" else "↓"}</span></th>'
-        for c in COLUMNS
-    )
-    rows = "".join(_row(method) for method in results.methods)
+def _results(results: StudyResults) -> str:
+    head = ["method", "seeds"]
+    for column in COLUMNS:
+        unit = " (%)" if column.percent else ""
+        head.append(f"{column.title}{unit} {'↑' if column.better == 'higher' else '↓'}")
     return (
-        "<section><h2>Results on the test set</h2><div class='wide'><table><thead><tr>"
-        f"<th scope='col'>method</th><th scope='col'>seeds</th>{heads}</tr></thead>"
-        f"<tbody>{rows}</tbody></table></div>"
-        "<p class='note'>Mean over seeds; in brackets the 95 % bootstrap interval over the test "
+        "<section><h2>Results on the test set</h2>"
+        + table(head, [_row(method) for method in results.methods])
+        + "<p class='note'>Mean over seeds; in brackets the 95 % bootstrap interval over the test "
         "images. ECE and AECE: 15 bins of equal width and of equal mass. AURC: the error left when "
         "the least confident predictions are set aside, averaged over how many are.</p></section>"
     )
 
 
-def _row(method: MethodResults) -> str:
-    cells = []
-    for column in COLUMNS:
-        value = summarise(method, column.key)
-        cells.append(f"<td>{'no result' if value is None else value.text(column.percent)}</td>")
+def _row(method: MethodResults) -> list[str]:
     seeds = str(len(method.runs))
     if method.unfinished:
         seeds += f" ({len(method.unfinished)} unfinished)"
-    return f"<tr><th scope='row'>{escape(method.name)}</th><td>{seeds}</td>{''.join(cells)}</tr>"
+    values = [(column, summarise(method, column.key)) for column in COLUMNS]
+    cells = ["no result" if v is None else v.text(column.percent) for column, v in values]
+    return [method.name, seeds, *cells]
 
 
 def _diagrams(results: StudyResults) -> str:
     figures = []
     for method in results.methods:
         bins, ece = pooled_bins(method), summarise(method, "ece")
-        if bins is None or ece is None:
-            continue
-        caption = f"{escape(method.name)}<br><span class='note'>ECE {100 * ece.mean:.1f} %</span>"
-        picture = reliability_svg(bins, method.name)
-        figures.append(f"<figure><figcaption>{caption}</figcaption>{picture}</figure>")
+        if bins is not None and ece is not None:
+            picture = reliability_svg(bins, method.name)
+            figures.append(figure(method.name, f"ECE {100 * ece.mean:.1f} %", picture))
     return (
-        "<section><h2>Do confidences match reality?</h2><p>Bars are the accuracy of predictions "
-        "made with about that confidence. On the diagonal a confidence means what it says. "
-        "<span class='key over'></span> more confident than right, "
-        "<span class='key under'></span> more right than confident.</p>"
+        f"<section><h2>Do confidences match reality?</h2>{DIAGRAM_KEY}"
         f"<div class='grid'>{''.join(figures)}</div></section>"
     )
 

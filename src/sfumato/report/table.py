@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.table import Table
+from rich.text import Text
 
 from sfumato.report.read import StudyResults
 from sfumato.report.summary import COLUMNS, summarise
@@ -27,5 +28,5 @@ def results_table(results: StudyResults) -> Table:
             "-" if value is None else value.text(column.percent)
             for column, value in zip(COLUMNS, values, strict=True)
         ]
-        table.add_row(method.name, *cells)
+        table.add_row(Text(method.name), *(Text(cell) for cell in cells))
     return table

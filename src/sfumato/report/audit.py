@@ -1,0 +1,171 @@
+"""An audit as a table for the terminal and as a web page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from sfumato._files import write_json, write_text
+from sfumato.report.diagram import reliability_svg
+from sfumato.report.document import DIAGRAM_KEY, document, figure, table
+from sfumato.report.summary import Bins
+
+_VERDICT_HEAD = (
+    "model",
+    "verdict",
+    "says on average",
+    "is right",
+    "gap in points [95 %]",
+    "ECE % [95 %]",
+    "AURC %",
+    "accuracy at 80 % coverage",
+    "mostly where",
+)
+_COMPARED = {
+    "accuracy": ("accuracy", 100, "higher"),
+    "nll": ("NLL", 1, "lower"),
+    "ece": ("ECE", 100, "lower"),
+    "aece": ("AECE", 100, "lower"),
+    "aurc": ("AURC", 100, "lower"),
+    "accuracy_at_80": ("accuracy at 80 % coverage", 100, "higher"),
+}
+_LONGEST_BREAKDOWN = 10
+
+
+def audit_tables(found: Mapping[str, Any]) -> list[Table]:
+    """The verdicts, and whatever was compared, scaled or broken down, for the terminal."""
+    parts = [_rich("Can these confidences be trusted?", _VERDICT_HEAD, _verdict_rows(found))]
+    for title, head, rows in _details(found):
+        parts.append(_rich(title, head, rows[:_LONGEST_BREAKDOWN]))
+    return parts
+
+
+def write_audit(found: Mapping[str, Any], folder: Path) -> Path:
+    """Write `audit.json` and the page; the path of its `index.html`."""
+    write_json(folder / "audit.json", found)
+    sections = [
+        "<section><h2>Can these confidences be trusted?</h2>"
+        + table(_VERDICT_HEAD, _verdict_rows(found))
+        + "<p class='note'>The gap is mean confidence minus accuracy. A verdict is given only where "
+        "its interval excludes zero; «right on average, wrong in places» where a model with true "
+        "confidences would show such an ECE in fewer than 5 of 100 test sets.</p></section>",
+        f"<section><h2>Do confidences match reality?</h2>{DIAGRAM_KEY}<div class='grid'>"
+        + "".join(_diagram(model) for model in found["models"])
+        + "</div></section>",
+    ]
+    for title, head, rows in _details(found):
+        sections.append(f"<section><h2>{title}</h2>{table(head, rows)}</section>")
+    write_text(folder / "index.html", document("Sfumato audit", sections))
+    return folder / "index.html"
+
+
+def _verdict_rows(found: Mapping[str, Any]) -> list[list[str]]:
+    rows = []
+    for model in found["models"]:
+        metrics, worst = model["metrics"], model["worst_range"]
+        where = "nowhere"
+        if worst is not None:
+            where = (
+                f"confidence {100 * worst['low']:.0f}-{100 * worst['high']:.0f} %: "
+                f"{100 * worst['gap']:+.1f} points"
+            )
+        rows.append(
+            [
+                model["name"],
+                model["verdict"],
+                f"{100 * metrics['average_confidence']:.1f} %",
+                f"{100 * metrics['accuracy']:.1f} %",
+                _gap(model["gap"]),
+                _value(metrics, "ece", 100),
+                f"{100 * metrics['aurc']:.2f}",
+                f"{100 * metrics['accuracy_at_80']:.1f} %",
+                where,
+            ]
+        )
+    return rows
+
+
+def _details(found: Mapping[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+    parts = []
+    for compared in found["comparisons"]:
+        title = (
+            f"{compared['second']} against {compared['first']}, same {compared['samples']} samples"
+        )
+        head = ["metric", compared["first"], compared["second"], "difference [95 %]", "verdict"]
+        parts.append((title, head, _comparison_rows(compared["metrics"])))
+    scaled = [model for model in found["models"] if "scaled" in model]
+    if scaled:
+        head = ["model", "temperature", "ECE % before", "ECE % after", "NLL before", "NLL after"]
+        parts.append(("Temperature scaling", head, [_scaled_row(model) for model in scaled]))
+    for model in found["models"]:
+        for key, name in (("by_group", "group"), ("by_class", "predicted class")):
+            if model[key]:
+                head = [name, "predictions", "gap in points [95 % for all rows]", "verdict"]
+                rows = [
+                    [row["name"], str(row["count"]), _gap(row), row["direction"]]
+                    for row in model[key]
+                ]
+                parts.append((f"{model['name']} by {name}", head, rows))
+    return parts
+
+
+def _comparison_rows(metrics: Mapping[str, Any]) -> list[list[str]]:
+    rows = []
+    for key, (title, scale, better) in _COMPARED.items():
+        each = metrics[key]
+        sign = 1 if better == "higher" else -1
+        low, high = sorted((sign * each["low"], sign * each["high"]))
+        verdict = "better" if low > 0 else "worse" if high < 0 else "can't tell"
+        digits = 2 if scale == 100 else 4
+        numbers = [f"{scale * each[part]:.{digits}f}" for part in ("first", "second")]
+        difference = (
+            f"{scale * each['difference']:+.{digits}f} "
+            f"[{scale * each['low']:+.{digits}f}, {scale * each['high']:+.{digits}f}]"
+        )
+        rows.append([title + (" %" if scale == 100 else ""), *numbers, difference, verdict])
+    return rows
+
+
+def _scaled_row(model: Mapping[str, Any]) -> list[str]:
+    before, after = model["metrics"], model["scaled"]["metrics"]
+    return [
+        model["name"],
+        f"{model['scaled']['temperature']:.3f}",
+        _value(before, "ece", 100),
+        _value(after, "ece", 100),
+        f"{before['nll']:.4f}",
+        f"{after['nll']:.4f}",
+    ]
+
+
+def _gap(part: Mapping[str, Any]) -> str:
+    low, high = part["interval"]
+    return f"{100 * part['gap']:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def _value(metrics: Mapping[str, Any], key: str, scale: float) -> str:
+    text = f"{scale * metrics[key]:.1f}"
+    interval = metrics.get(f"{key}_interval")
+    if interval is None:
+        return text
+    return f"{text} [{scale * interval[0]:.1f}, {scale * interval[1]:.1f}]"
+
+
+def _diagram(model: Mapping[str, Any]) -> str:
+    bins = model["reliability"]
+    fields = [[0 if v is None or v != v else v for v in bins[key]] for key in bins]
+    picture = reliability_svg(Bins(*fields), model["name"])
+    return figure(model["name"], f"ECE {100 * model['metrics']['ece']:.1f} %", picture)
+
+
+def _rich(title: str, head: tuple[str, ...] | list[str], rows: list[list[str]]) -> Table:
+    view = Table(title=title, title_justify="left")
+    for number, cell in enumerate(head):
+        view.add_column(cell, justify="left" if number == 0 else "right")
+    for row in rows:
+        view.add_row(*(Text(cell) for cell in row))  # names from files are no markup
+    return view

@@ -1,0 +1,43 @@
+"""The frame of every page: one self-contained file, light or dark as the reader likes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import resources
+
+
+def document(title: str, sections: Iterable[str]) -> str:
+    """A whole page; `title` is escaped here, `sections` are finished HTML."""
+    style = resources.files("sfumato.report").joinpath("style.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{style}</style></head>"
+        f"<body><main><h1>{escape(title)}</h1>{''.join(sections)}</main></body></html>\n"
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column names the row; cells are escaped."""
+    heads = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head)
+    body = "".join(
+        f"<tr><th scope='row'>{escape(row[0])}</th>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    return f"<div class='wide'><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def figure(caption: str, note: str, picture: str) -> str:
+    """A captioned picture in the grid; `picture` is finished HTML."""
+    text = f"{escape(caption)}<br><span class='note'>{escape(note)}</span>"
+    return f"<figure><figcaption>{text}</figcaption>{picture}</figure>"
+
+
+DIAGRAM_KEY = (
+    "<p>Bars are the accuracy of predictions made with about that confidence. On the diagonal a "
+    "confidence means what it says. <span class='key over'></span> more confident than right, "
+    "<span class='key under'></span> more right than confident.</p>"
+)
