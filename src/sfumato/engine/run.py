@@ -89,11 +89,12 @@ def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
         precision=train.precision,
         num_nodes=train.num_nodes,
     )
-    fabric.launch(_execute, config, directory, show)  # type: ignore[arg-type]
+    fabric.launch(_execute, config, directory.path, show)  # type: ignore[arg-type]
     return directory
 
 
-def _execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
+def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
+    directory = RunDirectory(path)
     data = load_data(config.data)
     loaders = _Loaders(config, fabric, *channel_statistics(data.train.images))
     torch.manual_seed(fold_seed(config.seed, "initial weights"))

@@ -27,7 +27,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         + "</tr>"
         for row in rows
     )
-    return f"<div class='wide'><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+    inside = f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>"
+    return f"<div class='wide'><table>{inside}</table></div>"
 
 
 def figure(caption: str, note: str, picture: str) -> str:
