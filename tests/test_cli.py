@@ -14,7 +14,7 @@ recipe:
   data: {name: scenes, train: 64, validation: 20, test: 30, size: 16}
   model: {name: resnet, depth: 8, width: 4}
   train: {epochs: 1, batch_size: 32}
-  resamples: 20
+  evaluate: {resamples: 20}
 methods:
   plain: {}
 """
@@ -45,9 +45,7 @@ def test_run_then_report(tmp_path: Path) -> None:
         (("report", "."), "holds no study.json"),
     ],
 )
-def test_mistakes_are_one_message(
-    tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_mistakes_are_one_message(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     done = _sfumato(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr

@@ -106,7 +106,7 @@ def audit(
 @app.command("list")
 def list_command(
     what: Annotated[
-        Literal["all", "data", "models", "losses", "augmentations"],
+        Literal["all", "data", "models", "losses", "augmentations", "inputs"],
         typer.Argument(help="What to list."),
     ] = "all",
     preview: Annotated[

@@ -15,5 +15,5 @@ def tiny() -> dict[str, Any]:
         "model": {"name": "resnet", "depth": 8, "width": 4},
         "augment": {"name": "basic", "crop": 2},
         "train": {"epochs": 3, "batch_size": 32},
-        "resamples": 50,
+        "evaluate": {"resamples": 50},
     }

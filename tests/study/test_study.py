@@ -16,7 +16,7 @@ recipe:
   data: {name: scenes, train: 64, validation: 20, test: 30, size: 16}
   model: {name: resnet, depth: 8, width: 4}
   train: {epochs: 1, batch_size: 32}
-  resamples: 20
+  evaluate: {resamples: 20}
 methods:
   plain: {}
   smooth: {loss: {name: cross_entropy, smoothing: 0.1}, train: {learning_rate: 0.05}}
@@ -77,9 +77,7 @@ def test_failing_run_is_recorded_and_the_others_go_on(study_file: Path, tmp_path
     content["recipe"]["train"]["epochs"] = 2
     study_file.write_text(yaml.safe_dump(content, sort_keys=False))
     lines: list[str] = []
-    outcome = run_study(
-        load_study(study_file), tmp_path / "out", show=False, announce=lines.append
-    )
+    outcome = run_study(load_study(study_file), tmp_path / "out", show=False, announce=lines.append)
     assert [r.method for r in outcome.failed] == ["explodes"]
     errors = list((tmp_path / "out" / "runs").glob("*/error.txt"))
     assert len(errors) == 1

@@ -3,7 +3,9 @@
 from sfumato.engine.checkpoint import Checkpoint, load_checkpoint, load_weights, save_checkpoint
 from sfumato.engine.config import ConfigError, Strict, TrainConfig, fingerprint, parse
 from sfumato.engine.results import Predictions, RunDirectory
-from sfumato.engine.run import RunConfig, run
+from sfumato.engine.robustness import Robustness, evaluate_robustness
+from sfumato.engine.run import run
+from sfumato.engine.run_config import RunConfig
 from sfumato.engine.train import DivergenceError, Trainer
 
 __all__ = [
@@ -11,11 +13,13 @@ __all__ = [
     "ConfigError",
     "DivergenceError",
     "Predictions",
+    "Robustness",
     "RunConfig",
     "RunDirectory",
     "Strict",
     "TrainConfig",
     "Trainer",
+    "evaluate_robustness",
     "fingerprint",
     "load_checkpoint",
     "load_weights",

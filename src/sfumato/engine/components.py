@@ -1,4 +1,4 @@
-"""What a configuration can name: models, losses, augmentations, each a literal table."""
+"""What a configuration can name: models, losses, augmentations ..., each a literal table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from torch import nn
 
 from sfumato import labels
 from sfumato._spec import Resolved, Spec, resolve
-from sfumato.data import SOURCES, Augment
+from sfumato.data import SOURCES, BatchAugment
+from sfumato.engine.augmentation import AUGMENTATIONS
+from sfumato.engine.transforms import mollify
+from sfumato.inputs import Mollify
 from sfumato.models import resnet, torchvision_model
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"resnet": resnet}
@@ -25,8 +28,10 @@ LOSSES: dict[str, Callable[..., nn.Module]] = {
     "mbls": labels.MbLSLoss,
     "acls": labels.ACLSLoss,
 }
-AUGMENTATIONS: dict[str, Callable[..., Augment]] = {"basic": Augment}
+INPUTS: dict[str, Callable[..., Mollify]] = {"mollify": mollify}
 
+# Set from the data or by the run, never by the user.
+SUPPLIED = ("num_classes", "in_channels", "num_samples", "class_weight", "reduction")
 _TORCHVISION = "torchvision:"
 
 
@@ -39,7 +44,7 @@ def resolve_model(spec: Spec) -> Resolved:
     """Check a model spec; `torchvision:resnet50` names any torchvision model."""
     name = spec if isinstance(spec, str) else spec.get("name", "")
     if not str(name).startswith(_TORCHVISION):
-        return resolve(spec, MODELS, "model", supplied=("num_classes", "in_channels"))
+        return resolve(spec, MODELS, "model", supplied=SUPPLIED)
 
     def build(*, num_classes: int, in_channels: int, weights: str | None = None) -> nn.Module:
         if in_channels != 3:
@@ -47,12 +52,12 @@ def resolve_model(spec: Spec) -> Resolved:
         inner = str(name).removeprefix(_TORCHVISION)
         return torchvision_model(inner, num_classes=num_classes, weights=weights)
 
-    return resolve(spec, {str(name): build}, "model", supplied=("num_classes", "in_channels"))
+    return resolve(spec, {str(name): build}, "model", supplied=SUPPLIED)
 
 
 def resolve_loss(spec: Spec) -> Resolved:
     """Check a loss spec; what depends on the data is supplied by `build_loss`."""
-    return resolve(spec, LOSSES, "loss", supplied=("num_samples", "class_weight", "reduction"))
+    return resolve(spec, LOSSES, "loss", supplied=SUPPLIED)
 
 
 def resolve_augmentation(spec: Spec) -> Resolved:
@@ -60,13 +65,35 @@ def resolve_augmentation(spec: Spec) -> Resolved:
     return resolve(spec, AUGMENTATIONS, "augment")
 
 
-def build_loss(resolved: Resolved, *, num_samples: int) -> nn.Module:
+def resolve_inputs(spec: Spec) -> Resolved:
+    """Check an input-smoothing spec."""
+    return resolve(spec, INPUTS, "inputs", supplied=SUPPLIED)
+
+
+def build_loss(spec: Spec, *, num_samples: int) -> nn.Module:
     """The loss module; `num_samples` goes to losses that keep a history of each sample."""
+    resolved = resolve_loss(spec)
     extra: dict[str, Any] = {"num_samples": num_samples} if resolved.name == "crl" else {}
     return resolved.build(**extra, **resolved.params)
 
 
-def build_augmentation(spec: Spec) -> Augment:
+def build_model(spec: Spec, *, num_classes: int, in_channels: int) -> nn.Module:
+    """The network with random weights from the global random state."""
+    resolved = resolve_model(spec)
+    return resolved.build(num_classes=num_classes, in_channels=in_channels, **resolved.params)
+
+
+def build_augmentation(spec: Spec | None) -> BatchAugment | None:
     """The batch augmentation that a spec names."""
+    if spec is None:
+        return None
     resolved = resolve_augmentation(spec)
     return resolved.build(**resolved.params)
+
+
+def build_inputs(spec: Spec | None, *, num_classes: int) -> Mollify | None:
+    """The input smoothing that a spec names."""
+    if spec is None:
+        return None
+    resolved = resolve_inputs(spec)
+    return resolved.build(num_classes=num_classes, **resolved.params)

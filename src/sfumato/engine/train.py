@@ -33,7 +33,7 @@ from sfumato.engine.results import RunDirectory
 from sfumato.engine.seeds import fold_seed
 from sfumato.metrics import evaluate_predictions
 
-BatchTransform = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+TransformBatch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class DivergenceError(RuntimeError):
@@ -47,7 +47,7 @@ class Trainer:
     fabric: Fabric
     model: nn.Module
     loss: nn.Module
-    inputs: BatchTransform | None
+    inputs: TransformBatch | None
     train_loader: TensorLoader
     validation_loader: TensorLoader
     config: TrainConfig

@@ -8,9 +8,8 @@ from typing import Any
 
 from sfumato._spec import parameters
 from sfumato.data import SOURCES
-from sfumato.engine.components import AUGMENTATIONS, LOSSES, MODELS
-
-_SUPPLIED = ("num_classes", "in_channels", "num_samples", "class_weight", "reduction")
+from sfumato.engine.augmentation import AUGMENTATIONS
+from sfumato.engine.components import INPUTS, LOSSES, MODELS, SUPPLIED
 
 
 def catalogue() -> dict[str, dict[str, str]]:
@@ -20,6 +19,7 @@ def catalogue() -> dict[str, dict[str, str]]:
         "models": MODELS,
         "losses": LOSSES,
         "augmentations": AUGMENTATIONS,
+        "inputs": INPUTS,
     }
     found = {
         kind: {name: _signature(build) for name, build in table.items()}
@@ -31,7 +31,7 @@ def catalogue() -> dict[str, dict[str, str]]:
 
 def _signature(build: Callable[..., Any]) -> str:
     parts = []
-    for name, parameter in parameters(build, supplied=_SUPPLIED).items():
+    for name, parameter in parameters(build, supplied=SUPPLIED).items():
         required = parameter.default is inspect.Parameter.empty
         parts.append(name if required else f"{name}={parameter.default!r}")
     return ", ".join(parts)

@@ -59,8 +59,10 @@ def plan(study: StudyConfig) -> list[PlannedRun]:
 
 
 def _merge(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`train` is merged key by key; every other key is replaced as a whole."""
+    """Sections are merged key by key; specs (data, model, loss ...) are replaced as a whole."""
     merged = {**recipe, **changes}
-    if isinstance(recipe.get("train"), Mapping) and isinstance(changes.get("train"), Mapping):
-        merged["train"] = {**recipe["train"], **changes["train"]}
+    for section in ("train", "predict", "evaluate"):
+        ours, theirs = recipe.get(section), changes.get(section)
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+            merged[section] = {**ours, **theirs}
     return merged

@@ -1,0 +1,132 @@
+"""How a classifier fares when the world damages its images: every corruption, every severity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.corruptions import (
+    CORRUPTIONS,
+    SEVERITIES,
+    alexnet_scores,
+    corrupt,
+    corruption_generator,
+    corruption_ratio,
+)
+from sfumato.data import ArrayDataset, TensorLoader
+from sfumato.engine.progress import progress_bar
+from sfumato.metrics import evaluate_predictions
+
+METRICS = ("error", "nll", "ece")
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """Error, NLL and ECE of each type and severity, each (types, severities)."""
+
+    names: tuple[str, ...]
+    severities: tuple[int, ...]
+    error: Tensor
+    nll: Tensor
+    ece: Tensor
+
+    def means(self) -> dict[str, float]:
+        """Plain means over all types and severities, the convention for CIFAR-C."""
+        return {name: float(getattr(self, name).mean()) for name in METRICS}
+
+    def relative_to(
+        self, baseline: Robustness | Literal["cifar10", "cifar100", "imagenet"]
+    ) -> dict[str, Tensor]:
+        """CE, CNLL and CECE of each type (Eq. 35-37): relative to AlexNet or to another model.
+
+        Their means over the types are mCE, mCNLL and mCECE.
+        """
+        ratios = {}
+        for name in METRICS:
+            if isinstance(baseline, Robustness):
+                if (self.names, self.severities) != (baseline.names, baseline.severities):
+                    raise ValueError("both models must be evaluated on the same corruptions")
+                reference = getattr(baseline, name)
+            else:
+                table = alexnet_scores(baseline, name, names=self.names)  # type: ignore[arg-type]
+                reference = table[:, [severity - 1 for severity in self.severities]]
+            ratios[name] = corruption_ratio(getattr(self, name), reference)
+        return ratios
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for `metrics.json`: the means, and the whole table."""
+        cells = {name: getattr(self, name).tolist() for name in METRICS}
+        names, severities = list(self.names), list(self.severities)
+        return {**self.means(), "names": names, "severities": severities, "cells": cells}
+
+
+def evaluate_robustness(
+    model: nn.Module,
+    data: ArrayDataset,
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+    names: Sequence[str] = CORRUPTIONS,
+    severities: Sequence[int] = SEVERITIES,
+    batch_size: int = 256,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    show: bool = True,
+) -> Robustness:
+    """Stream every corruption and severity of a data set through a classifier.
+
+    Nothing is stored but the logits of one cell; the damage depends on `seed`, type, severity and
+    sample only, so two models see the same images.
+
+    Args:
+        model: gives logits; evaluated in evaluation mode.
+        data: clean images with labels.
+        mean: per channel, for standardising after the damage.
+        std: per channel.
+        names: types of corruption.
+        severities: 1 to 5.
+        batch_size: images at a time.
+        seed: of the random damage.
+        device: where to compute.
+        show: whether to draw a progress bar.
+    """
+    loader = TensorLoader(data, batch_size, mean=mean, std=std, device=device)
+    table = torch.zeros(len(METRICS), len(names), len(severities), dtype=torch.float64)
+    training = model.training
+    model.eval()
+    total = len(names) * len(severities) * len(loader)
+    with progress_bar("corruptions", total, show=show) as bar:
+        for row, name in enumerate(names):
+            for column, severity in enumerate(severities):
+                generator = corruption_generator(seed, name, severity)
+                logits = []
+                for start in range(0, len(data), batch_size):
+                    images = data.images[start : start + batch_size]
+                    damaged = corrupt(images, name, severity, generator=generator)
+                    logits.append(_logits(model, loader.normalise(damaged)))
+                    bar.advance(f"{name} {severity}")
+                table[:, row, column] = _scores(torch.cat(logits), data.labels)
+    model.train(training)
+    return Robustness(tuple(names), tuple(severities), *table)
+
+
+def robustness_from(content: Mapping[str, Any]) -> Robustness:
+    """The inverse of `Robustness.as_dict`."""
+    cells = [torch.tensor(content["cells"][name], dtype=torch.float64) for name in METRICS]
+    return Robustness(tuple(content["names"]), tuple(content["severities"]), *cells)
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, images: Tensor) -> Tensor:
+    logits: Tensor = model(images)
+    return logits.float().cpu()
+
+
+def _scores(logits: Tensor, labels: Tensor) -> Tensor:
+    found = evaluate_predictions(labels, logits=logits)
+    values = [1 - found["accuracy"], found["nll"], found["ece"]]
+    return torch.tensor(values, dtype=torch.float64)

@@ -1,0 +1,97 @@
+"""The configuration of one run: everything that decides its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from sfumato._spec import Resolved, Spec
+from sfumato.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
+from sfumato.engine.components import (
+    resolve_augmentation,
+    resolve_data,
+    resolve_inputs,
+    resolve_loss,
+    resolve_model,
+)
+from sfumato.engine.config import Strict, TrainConfig
+
+
+class PredictConfig(Strict):
+    """How a trained network predicts: once, or as the mean over dropout masks."""
+
+    mc_dropout: int | None = Field(None, ge=1)
+
+
+class EvaluateConfig(Strict):
+    """What is measured besides the clean validation and test sets."""
+
+    resamples: int = Field(1000, ge=0)
+    corruptions: Literal["all"] | list[str] = Field([])
+    severities: list[int] = Field([1, 2, 3, 4, 5])
+    corrupted_images: int | None = Field(None, ge=1)
+    ensemble_sizes: list[int] = Field([])
+
+    @model_validator(mode="after")
+    def _known(self) -> EvaluateConfig:
+        unknown = set(self.corruption_names) - {*CORRUPTIONS, *EXTRA_CORRUPTIONS}
+        if unknown:
+            choices = ", ".join((*CORRUPTIONS, *EXTRA_CORRUPTIONS))
+            raise ValueError(f"unknown corruption {sorted(unknown)[0]!r}; choose from {choices}")
+        if not set(self.severities) <= {1, 2, 3, 4, 5} or not self.severities:
+            raise ValueError(f"severities must be from 1 to 5, got {self.severities}")
+        if any(size < 1 for size in self.ensemble_sizes):
+            raise ValueError(f"ensemble_sizes must be at least 1, got {self.ensemble_sizes}")
+        return self
+
+    @property
+    def corruption_names(self) -> tuple[str, ...]:
+        return CORRUPTIONS if self.corruptions == "all" else tuple(self.corruptions)
+
+
+class RunConfig(Strict):
+    """Data, network, loss, training and evaluation. Specs are kept resolved, defaults included."""
+
+    data: dict[str, Any]
+    model: dict[str, Any]
+    loss: dict[str, Any] = Field({"name": "cross_entropy"}, validate_default=True)
+    augment: dict[str, Any] | None = None
+    inputs: dict[str, Any] | None = None
+    train: TrainConfig = TrainConfig()
+    predict: PredictConfig = PredictConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    seed: int = Field(0, ge=0)
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _data(cls, spec: Spec) -> dict[str, Any]:
+        return _resolved(resolve_data, spec)
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _model(cls, spec: Spec) -> dict[str, Any]:
+        return _resolved(resolve_model, spec)
+
+    @field_validator("loss", mode="before")
+    @classmethod
+    def _loss(cls, spec: Spec) -> dict[str, Any]:
+        return _resolved(resolve_loss, spec)
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _augment(cls, spec: Spec | None) -> dict[str, Any] | None:
+        return None if spec is None else _resolved(resolve_augmentation, spec)
+
+    @field_validator("inputs", mode="before")
+    @classmethod
+    def _inputs(cls, spec: Spec | None) -> dict[str, Any] | None:
+        return None if spec is None else _resolved(resolve_inputs, spec)
+
+
+def _resolved(resolver: Callable[[Spec], Resolved], spec: Spec) -> dict[str, Any]:
+    try:
+        return resolver(spec).config
+    except TypeError as error:  # pydantic reports ValueError only
+        raise ValueError(str(error)) from None
