@@ -51,7 +51,7 @@ def write_audit(found: Mapping[str, Any], folder: Path) -> Path:
         "<section><h2>Can these confidences be trusted?</h2>"
         + table(_VERDICT_HEAD, _verdict_rows(found))
         + "<p class='note'>The gap is mean confidence minus accuracy. A verdict needs "
-        "an interval that excludes zero; «right on average, wrong in places» where a model with true "
+        "an interval without zero; «right on average, wrong in places» where a model with true "
         "confidences would show such an ECE in fewer than 5 of 100 test sets.</p></section>",
         f"<section><h2>Do confidences match reality?</h2>{DIAGRAM_KEY}<div class='grid'>"
         + "".join(_diagram(model) for model in found["models"])

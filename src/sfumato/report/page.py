@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from sfumato._files import write_text
 from sfumato.report.diagram import reliability_svg
 from sfumato.report.document import DIAGRAM_KEY, document, figure, table
 from sfumato.report.read import MethodResults, StudyResults, read_study
-from sfumato.report.summary import COLUMNS, pooled_bins, summarise
+from sfumato.report.summary import Column, pooled_bins, shown_columns, summarise
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:
@@ -27,24 +28,23 @@ def render(results: StudyResults) -> str:
 
 
 def _results(results: StudyResults) -> str:
-    head = ["method", "seeds"]
-    for column in COLUMNS:
-        unit = " (%)" if column.percent else ""
-        head.append(f"{column.title}{unit} {'↑' if column.better == 'higher' else '↓'}")
+    columns = shown_columns(results.methods)
+    head = ["method", "seeds", *(column.heading for column in columns)]
     return (
         "<section><h2>Results on the test set</h2>"
-        + table(head, [_row(method) for method in results.methods])
+        + table(head, [_row(method, columns) for method in results.methods])
         + "<p class='note'>Mean over seeds; in brackets the 95 % bootstrap interval over the test "
         "images. ECE and AECE: 15 bins of equal width and of equal mass. AURC: the error left when "
-        "the least confident predictions are set aside, averaged over how many are.</p></section>"
+        "the least confident predictions are set aside, averaged over how many are. Corrupted: "
+        "mean over the corruptions and severities that the study names.</p></section>"
     )
 
 
-def _row(method: MethodResults) -> list[str]:
+def _row(method: MethodResults, columns: Sequence[Column]) -> list[str]:
     seeds = str(len(method.runs))
     if method.unfinished:
         seeds += f" ({len(method.unfinished)} unfinished)"
-    values = [(column, summarise(method, column.key)) for column in COLUMNS]
+    values = [(column, summarise(method, column.key, column.split)) for column in columns]
     cells = ["no result" if v is None else v.text(column.percent) for column, v in values]
     return [method.name, seeds, *cells]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sfumato.report.read import MethodResults
 
@@ -14,8 +15,15 @@ class Column:
 
     key: str
     title: str
-    better: str  # "higher" or "lower"
+    better: Literal["higher", "lower"]
     percent: bool
+    split: str = "test"
+
+    @property
+    def heading(self) -> str:
+        """Title with unit and the direction in which it improves."""
+        unit = " %" if self.percent else ""
+        return f"{self.title}{unit} {'↑' if self.better == 'higher' else '↓'}"
 
 
 COLUMNS = (
@@ -25,6 +33,8 @@ COLUMNS = (
     Column("aece", "AECE", "lower", True),
     Column("aurc", "AURC", "lower", True),
     Column("accuracy_at_80", "accuracy at 80 % coverage", "higher", True),
+    Column("error", "corrupted error", "lower", True, "corrupted"),
+    Column("ece", "corrupted ECE", "lower", True, "corrupted"),
 )
 
 
@@ -33,12 +43,14 @@ class Value:
     """Mean over seeds, with the interval that sampling the test set leaves (95 %)."""
 
     mean: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
     def text(self, percent: bool) -> str:
-        """As shown in tables: `83.1 [81.9, 84.2]`."""
+        """As shown in tables: `83.1 [81.9, 84.2]`, or `83.1` where no interval is known."""
         scale, digits = (100, 1) if percent else (1, 3)
+        if self.low is None or self.high is None:
+            return f"{scale * self.mean:.{digits}f}"
         mean, low, high = (
             f"{scale * each:.{digits}f}" for each in (self.mean, self.low, self.high)
         )
@@ -54,21 +66,25 @@ class Bins:
     accuracy: list[float]
 
 
+def shown_columns(methods: Sequence[MethodResults]) -> list[Column]:
+    """The columns for which at least one method has a value."""
+    return [c for c in COLUMNS if any(summarise(m, c.key, c.split) for m in methods)]
+
+
 def summarise(method: MethodResults, key: str, split: str = "test") -> Value | None:
     """Mean of one metric over a method's finished seeds, or None where there is none.
 
     All seeds are tested on the same images, so the bootstrap intervals of the runs share their
     noise: their bounds are averaged, not narrowed.
     """
-    found = [run.metrics[split] for run in method.runs if key in run.metrics[split]]
+    found = [r.metrics[split] for r in method.runs if key in r.metrics.get(split, ())]
     if not found:
         return None
-    intervals = [each.get(f"{key}_interval") or (each[key], each[key]) for each in found]
-    return Value(
-        mean=_mean([each[key] for each in found]),
-        low=_mean([low for low, _ in intervals]),
-        high=_mean([high for _, high in intervals]),
-    )
+    mean = _mean([each[key] for each in found])
+    intervals = [each.get(f"{key}_interval") for each in found]
+    if None in intervals:
+        return Value(mean)
+    return Value(mean, *(_mean(bounds) for bounds in zip(*intervals, strict=True)))
 
 
 def pooled_bins(method: MethodResults, split: str = "test") -> Bins | None:

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sfumato.report.read import StudyResults
-from sfumato.report.summary import COLUMNS, summarise
+from sfumato.report.summary import shown_columns, summarise
 
 
 def results_table(results: StudyResults) -> Table:
@@ -17,16 +17,15 @@ def results_table(results: StudyResults) -> Table:
         caption="mean over seeds [95 % bootstrap interval over test images]",
         caption_justify="left",
     )
+    columns = shown_columns(results.methods)
     table.add_column("method", no_wrap=True)
-    for column in COLUMNS:
-        unit = " %" if column.percent else ""
-        arrow = "↑" if column.better == "higher" else "↓"
-        table.add_column(f"{column.title}{unit} {arrow}", justify="right")
+    for column in columns:
+        table.add_column(column.heading, justify="right")
     for method in results.methods:
-        values = [summarise(method, column.key) for column in COLUMNS]
+        values = [summarise(method, column.key, column.split) for column in columns]
         cells = [
             "-" if value is None else value.text(column.percent)
-            for column, value in zip(COLUMNS, values, strict=True)
+            for column, value in zip(columns, values, strict=True)
         ]
         table.add_row(Text(method.name), *(Text(cell) for cell in cells))
     return table
