@@ -59,7 +59,12 @@ def check_class_indices(
     if bool(bad.any()):
         where = tuple(int(i) for i in bad.nonzero()[0])
         value = int(target[where]) if where else int(target)
+        hint = (
+            ""
+            if ignore_index is None
+            else f". Mark entries to skip with ignore_index={ignore_index}."
+        )
         raise ValueError(
-            f"{name} must be class indices in [0, {num_classes}), got {value} at position {where}. "
-            f"Mark entries to skip with ignore_index={ignore_index}."
+            f"{name} must be class indices in [0, {num_classes}), got {value} at position {where}"
+            f"{hint}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ Sample = dict[str, Tensor]
 _OPTIONAL = ("boxes", "masks", "objectness", "posterior")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArrayDataset(Dataset[Sample]):
     """Images in memory with labels, a stable index, and annotations where they exist.
 
@@ -57,7 +58,22 @@ class ArrayDataset(Dataset[Sample]):
             value = getattr(self, name)
             if value is not None and len(value) != len(self.images):
                 raise ValueError(f"{name} has {len(value)} entries for {len(self.images)} images")
+        self._check_shapes()
         check_class_indices("labels", self.labels, self.num_classes, ignore_index=self.void)
+
+    def _check_shapes(self) -> None:
+        area = self.images.shape[2:]
+        if self.labels.dtype != torch.int64 or self.labels.shape[1:] not in ((), area):
+            raise ValueError(
+                f"labels must be int64 (N,) or (N, {area[0]}, {area[1]}), "
+                f"got {self.labels.dtype} {tuple(self.labels.shape)}"
+            )
+        if self.boxes is not None and (self.boxes.ndim != 3 or self.boxes.shape[2] != 4):
+            raise ValueError(f"boxes must be (N, B, 4), got {tuple(self.boxes.shape)}")
+        if self.masks is not None and self.masks.shape[1:] != area:
+            raise ValueError(
+                f"masks must be (N, {area[0]}, {area[1]}), got {tuple(self.masks.shape)}"
+            )
 
     @property
     def num_classes(self) -> int:
@@ -84,7 +100,7 @@ class ArrayDataset(Dataset[Sample]):
 
     def subset(self, positions: Tensor) -> ArrayDataset:
         """The same set restricted to `positions`; `index` keeps pointing into the source."""
-        chosen = {
+        chosen: dict[str, Any] = {
             name: None if getattr(self, name) is None else getattr(self, name)[positions]
             for name in ("images", "labels", "index", *_OPTIONAL)
         }

@@ -1,0 +1,179 @@
+"""A named thing with parameters, as a configuration writes it: `{name: scenes, size: 64}`.
+
+Data, models, losses and everything else that a study names go through `resolve`: the name is
+looked up in a literal table of callables, and the parameters are checked against the chosen
+callable's own signature, so that there is no second list of options to keep in step.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+Spec = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A checked spec: call it as `resolved.build(**supplied, **resolved.params)`.
+
+    Args:
+        name: the name in the table.
+        build: the callable behind the name.
+        params: every parameter that the user may set, with its checked value or default.
+    """
+
+    name: str
+    build: Callable[..., Any]
+    params: dict[str, Any]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The full spec in plain values (as JSON and YAML hold them), defaults included."""
+        return {"name": self.name, **{key: _plain(value) for key, value in self.params.items()}}
+
+
+def resolve(
+    spec: Spec,
+    table: Mapping[str, Callable[..., Any]],
+    what: str,
+    *,
+    supplied: Collection[str] = (),
+) -> Resolved:
+    """Check a spec against a table of callables, without calling anything.
+
+    Values are read strictly, as from a JSON file: an integer may stand for a float, a list for a
+    tuple and a string for a path; nothing else is converted. Defaults pass through the same
+    check, so that leaving a parameter out and writing its default give the same configuration.
+
+    Args:
+        spec: a name, or a mapping with `name` and parameters.
+        table: the callables by name.
+        what: the kind of thing, for messages ("data", "model", "loss").
+        supplied: parameters that the caller passes itself; the user may not set them.
+
+    Returns:
+        The name, the callable, and all its parameters with defaults filled in.
+
+    Raises:
+        ValueError: unknown name or key, missing parameter, value outside a `Literal`.
+        TypeError: spec or parameter of the wrong type.
+
+    Example:
+        >>> def disc(*, radius: float = 1.0, filled: bool = True) -> float: ...
+        >>> resolve({"name": "disc", "radius": 2}, {"disc": disc}, "shape").config
+        {'name': 'disc', 'radius': 2.0, 'filled': True}
+    """
+    name, given = _split_spec(spec, what)
+    if name not in table:
+        raise ValueError(
+            f"unknown {what} {name!r}{_nearest(name, table)}. Choose from {sorted(table)}"
+        )
+    thing = f"{what} {name!r}"
+    allowed = parameters(table[name], supplied=supplied)
+    _check_keys(given, allowed, thing, supplied)
+    params = {}
+    for key, parameter in allowed.items():
+        value = given.get(key, parameter.default)
+        params[key] = _checked(value, parameter.annotation, f"{key} of {thing}")
+    return Resolved(name, table[name], params)
+
+
+def parameters(
+    build: Callable[..., Any], *, supplied: Collection[str] = ()
+) -> dict[str, inspect.Parameter]:
+    """The parameters of `build` that a user may set, with evaluated annotations."""
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    signature = inspect.signature(build, eval_str=True)
+    return {
+        key: parameter
+        for key, parameter in signature.parameters.items()
+        if parameter.kind in by_name and key not in supplied
+    }
+
+
+def _split_spec(spec: Any, what: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(spec, str):
+        return spec, {}
+    if not isinstance(spec, Mapping):
+        raise TypeError(
+            f"{what} must be a name or a mapping with 'name' and parameters, "
+            f"got {type(spec).__name__} {spec!r}"
+        )
+    given = dict(spec)
+    name = given.pop("name", None)
+    if not isinstance(name, str):
+        raise ValueError(f"{what} needs a 'name' that is a string, got {dict(spec)!r}")
+    return name, given
+
+
+def _check_keys(
+    given: Mapping[str, Any],
+    allowed: Mapping[str, inspect.Parameter],
+    thing: str,
+    supplied: Collection[str],
+) -> None:
+    for key in given:
+        if key in supplied:
+            raise ValueError(f"{key} of {thing} is set from the data or the run: remove it")
+        if key not in allowed:
+            raise ValueError(
+                f"{thing} has no parameter {key!r}{_nearest(key, allowed)}. "
+                f"It takes {sorted(allowed)}"
+            )
+    for key, parameter in allowed.items():
+        if key not in given and parameter.default is inspect.Parameter.empty:
+            raise ValueError(f"{thing} needs {key!r} ({_describe(parameter.annotation)})")
+
+
+def _checked(value: Any, annotation: Any, label: str) -> Any:
+    """`value` as `annotation` wants it; first as a Python value, then as JSON would give it."""
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+    if annotation is inspect.Parameter.empty:
+        return value
+    settings = ConfigDict(strict=True, arbitrary_types_allowed=True)
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=settings)
+    try:
+        return adapter.validate_python(value)
+    except ValidationError:
+        pass
+    try:
+        return adapter.validate_json(json.dumps(value))
+    except (ValidationError, TypeError, ValueError):
+        error = ValueError if get_origin(annotation) is Literal else TypeError
+        raise error(
+            f"{label} must be {_describe(annotation)}, got {type(value).__name__} {value!r}"
+        ) from None
+
+
+def _describe(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return "any value"
+    if get_origin(annotation) is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in get_args(annotation))
+    if get_origin(annotation) is None and isinstance(annotation, type):
+        return annotation.__name__
+    return str(annotation).replace("pathlib.", "").replace("typing.", "")
+
+
+def _nearest(word: Any, choices: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(word), list(choices), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return value.as_posix()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    raise TypeError(f"{type(value).__name__} {value!r} can't be written to a configuration")

@@ -1,0 +1,49 @@
+"""Every source of samples behind one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from sfumato._spec import Spec, resolve
+from sfumato.data import scenes
+from sfumato.data.arrays import load_npz
+from sfumato.data.dataset import DataSplits
+from sfumato.data.folders import load_folder
+from sfumato.data.tiny_imagenet import load_tiny_imagenet
+from sfumato.data.torchvision_sets import load_torchvision
+
+SOURCES: dict[str, Callable[..., DataSplits]] = {
+    "scenes": scenes.load,
+    "npz": load_npz,
+    "folder": load_folder,
+    "tiny_imagenet": load_tiny_imagenet,
+    "cifar10": partial(load_torchvision, "cifar10"),
+    "cifar100": partial(load_torchvision, "cifar100"),
+    "fashion_mnist": partial(load_torchvision, "fashion_mnist"),
+    "kmnist": partial(load_torchvision, "kmnist"),
+    "mnist": partial(load_torchvision, "mnist"),
+    "stl10": partial(load_torchvision, "stl10"),
+    "svhn": partial(load_torchvision, "svhn"),
+}
+
+
+def load_data(spec: Spec) -> DataSplits:
+    """Train, validation and test sets of any source.
+
+    Args:
+        spec: the name of a source, or a mapping with `name` and the parameters of its loader:
+            `{"name": "npz", "train": "train.npz", "test": "test.npz", "validation": 0.1}`.
+
+    Raises:
+        ValueError, TypeError: unknown source or parameter, or a wrong value.
+        FileNotFoundError: the data is not where the spec says.
+
+    Example:
+        >>> data = load_data({"name": "scenes", "train": 20, "validation": 5, "test": 10})
+        >>> data.train.images.shape, data.classes[:2]
+        (torch.Size([20, 3, 32, 32]), ('disc', 'ring'))
+    """
+    source = resolve(spec, SOURCES, "data")
+    splits: DataSplits = source.build(**source.params)
+    return splits

@@ -1,0 +1,176 @@
+"""Batches from an in-memory set: indexed, augmented and normalised as whole tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato._checks import check_integer, check_number
+from sfumato.data.augment import BatchAugment
+from sfumato.data.dataset import ArrayDataset, Sample
+
+
+class TensorLoader:
+    """Iterates over batches: a dict of `image`, `label`, `index` and the set's annotations.
+
+    `image` is float32, (x / 255 - mean) / std; everything else is as in the set. The order and the
+    augmentation of an epoch are a pure function of (seed, epoch), drawn for all samples at once:
+    a run resumes at any epoch (or any batch, with `batch(step)`) without saved random state.
+
+    With several processes `batch_size` is the *global* batch: every rank draws the same numbers
+    and takes its contiguous slice, so that together they see exactly the samples and
+    augmentations that one process sees. Nothing is dropped (unless `drop_last`) or repeated: the
+    last batch may be uneven, and a rank may get fewer samples than another, or none, but every
+    rank makes the same number of steps. A mean over ranks must therefore weigh each rank by
+    `world_size * len(batch["label"]) / loader.count(step)`.
+
+    Args:
+        dataset: the samples.
+        batch_size: samples per step over all ranks; a multiple of `world_size`.
+        shuffle: a new order in every epoch.
+        seed: of order and augmentation.
+        augment: e.g. `Augment(flip=True, crop=4)`; works on the uint8 batch.
+        drop_last: leave out the last batch if it is not full.
+        rank: this process.
+        world_size: number of processes.
+        device: where batches go; augmentation and normalisation run there.
+        channels_last: memory layout of `image`, about twice as fast for convolutions on a CPU.
+        mean: per channel, on the [0, 1] scale. None is 0.
+        std: per channel, on the [0, 1] scale. None is 1.
+
+    Example:
+        >>> images = torch.full((5, 3, 8, 8), 255, dtype=torch.uint8)
+        >>> data = ArrayDataset(images, torch.zeros(5, dtype=torch.int64), ("only",))
+        >>> loader = TensorLoader(data, 2, mean=(0.5,) * 3, std=(0.25,) * 3)
+        >>> [batch["index"].tolist() for batch in loader]
+        [[0, 1], [2, 3], [4]]
+        >>> loader.batch(0)["image"].unique().tolist()
+        [2.0]
+    """
+
+    def __init__(
+        self,
+        dataset: ArrayDataset,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        augment: BatchAugment | None = None,
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str | None = None,
+        channels_last: bool = True,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+    ) -> None:
+        check_integer("batch_size", batch_size, low=1)
+        check_integer("seed", seed, low=0)
+        check_integer("world_size", world_size, low=1)
+        check_integer("rank", rank, low=0, high=world_size - 1)
+        if batch_size % world_size:
+            raise ValueError(
+                f"batch_size is the global batch and must be a multiple of world_size, "
+                f"got batch_size={batch_size}, world_size={world_size}"
+            )
+        if drop_last and 0 < len(dataset) < batch_size:
+            raise ValueError(
+                f"drop_last leaves nothing of {len(dataset)} samples in batches of {batch_size}: "
+                f"use a smaller batch_size or drop_last=False"
+            )
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.augment = augment
+        self.drop_last = drop_last
+        self.rank = rank
+        self.world_size = world_size
+        self.device = dataset.images.device if device is None else torch.device(device)
+        self.layout = torch.channels_last if channels_last else torch.contiguous_format
+        scale, shift = _affine(mean, std, dataset.images.shape[1])
+        self._scale, self._shift = scale.to(self.device), shift.to(self.device)
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the order and the augmentation of `epoch`; takes effect at the next iteration."""
+        check_integer("epoch", epoch, low=0)
+        self.epoch = epoch
+        total = len(self.dataset)
+        self._order = torch.arange(total)
+        if self.shuffle:
+            self._order = torch.randperm(total, generator=self._generator("order"))
+        self._uniforms = torch.empty(total, 0)
+        if self.augment is not None:
+            generator = self._generator("augment")
+            self._uniforms = torch.rand(total, self.augment.draws, generator=generator)
+
+    def __len__(self) -> int:
+        """Number of steps, the same on every rank."""
+        total = len(self.dataset)
+        return total // self.batch_size if self.drop_last else -(-total // self.batch_size)
+
+    def count(self, step: int) -> int:
+        """Number of samples in the global batch `step`."""
+        if not 0 <= step < len(self):
+            raise IndexError(f"step must be in [0, {len(self)}), got {step}")
+        return min(self.batch_size, len(self.dataset) - step * self.batch_size)
+
+    def __iter__(self) -> Iterator[Sample]:
+        order, uniforms = self._order, self._uniforms
+        for step in range(len(self)):
+            mine = self._slice(step)
+            yield self._make(order[mine], uniforms[mine])
+
+    def batch(self, step: int) -> Sample:
+        """This rank's part of batch `step` of the current epoch."""
+        mine = self._slice(step)
+        return self._make(self._order[mine], self._uniforms[mine])
+
+    def _slice(self, step: int) -> slice:
+        start, count = step * self.batch_size, self.count(step)
+        bounds = (start + count * part // self.world_size for part in (self.rank, self.rank + 1))
+        return slice(*bounds)
+
+    def _make(self, positions: Tensor, uniforms: Tensor) -> Sample:
+        sample = self.dataset.batch(positions.to(self.dataset.images.device))
+        sample = {key: value.to(self.device) for key, value in sample.items()}
+        if self.augment is not None:
+            sample = self.augment.apply(sample, uniforms, void=self.dataset.void)
+        return {**sample, "image": self.normalise(sample["image"])}
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """uint8 images as batches have them: float32, (x / 255 - mean) / std, on the device."""
+        floats = images.to(self.device).to(torch.float32, memory_format=self.layout)
+        return floats.mul_(self._scale).sub_(self._shift)
+
+    def _generator(self, stream: str) -> torch.Generator:
+        # One stream for each use, so that turning one on leaves the others' numbers alone.
+        number = ("order", "augment").index(stream)
+        state = np.random.SeedSequence((self.seed, self.epoch, number)).generate_state(1)
+        return torch.Generator().manual_seed(int(state[0]))
+
+
+def _affine(
+    mean: Sequence[float] | None, std: Sequence[float] | None, channels: int
+) -> tuple[Tensor, Tensor]:
+    """Scale and shift with (x / 255 - mean) / std = x * scale - shift, each (C, 1, 1)."""
+    mean = (0.0,) * channels if mean is None else mean
+    std = (1.0,) * channels if std is None else std
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != channels:
+            raise ValueError(f"{name} must have {channels} entries (channels), got {len(values)}")
+    for value in mean:
+        check_number("mean", value)
+    for value in std:
+        check_number("std", value, low=0.0, open_low=True)
+    scale = [1 / (255 * s) for s in std]
+    shift = [m / s for m, s in zip(mean, std, strict=True)]
+    return _per_channel(scale), _per_channel(shift)
+
+
+def _per_channel(values: Sequence[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)

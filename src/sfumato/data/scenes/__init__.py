@@ -1,0 +1,9 @@
+"""The built-in world: rendered scenes of ten classes, with everything known about them."""
+
+from sfumato.data.scenes.picture import preview
+from sfumato.data.scenes.sets import generate, load
+from sfumato.data.scenes.silhouettes import CLASSES
+from sfumato.data.scenes.textures import CONTEXTS
+from sfumato.data.scenes.video import SceneStream, stream
+
+__all__ = ["CLASSES", "CONTEXTS", "SceneStream", "generate", "load", "preview", "stream"]

@@ -1,0 +1,166 @@
+"""Tiny-ImageNet in its own layout, with its bounding boxes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sfumato.data.dataset import ArrayDataset, DataSplits
+from sfumato.data.decode import read_images
+from sfumato.data.folders import image_files
+from sfumato.data.split import with_test
+
+Box = tuple[int, int, int, int]
+Boxes = dict[str, list[Box]]
+
+
+def load_tiny_imagenet(
+    *,
+    root: str | Path,
+    validation: float | int = 0.1,
+    limit_train: int | None = None,
+    seed: int = 0,
+) -> DataSplits:
+    """Splits from the unpacked Tiny-ImageNet folder (200 classes, 64 x 64, or any part of it).
+
+    `wnids.txt` decides the classes, sorted, and `words.txt` names them. Since the labels of its
+    test images were never published, `val/` is the test set and validation comes from `train/`.
+    Grey images become RGB. The files give the last pixel *inside* a box; here boxes end at
+    the edge after it, so that a box over the whole image is 0, 0, 64, 64.
+
+    Args:
+        root: the folder that holds `wnids.txt`.
+        validation: share or count of training samples, stratified.
+        limit_train: size of the training set, stratified. None keeps all.
+        seed: of the split.
+
+    Raises:
+        FileNotFoundError: a part of the layout is missing.
+        ValueError: what is wrong in which file.
+    """
+    root = Path(root).expanduser()
+    wnids = sorted(line[0] for line in _table(root / "wnids.txt", 1))
+    if not wnids:
+        raise ValueError(f"{root / 'wnids.txt'}: lists no classes")
+    classes = _class_names(root / "words.txt", wnids)
+    return with_test(
+        _train(root / "train", wnids, classes),
+        _val(root / "val", wnids, classes),
+        validation=validation,
+        limit_train=limit_train,
+        seed=seed,
+    )
+
+
+def _train(folder: Path, wnids: Sequence[str], classes: tuple[str, ...]) -> ArrayDataset:
+    paths: list[Path] = []
+    labels: list[int] = []
+    boxes: list[list[Box]] = []
+    for label, wnid in enumerate(wnids):
+        images = folder / wnid / "images"
+        if not images.is_dir():
+            raise FileNotFoundError(f"{images}: no such folder, though wnids.txt lists {wnid}")
+        found = image_files(images)
+        paths += found
+        labels += [label] * len(found)
+        boxes += _boxes_of(found, folder / wnid / f"{wnid}_boxes.txt")
+    return _dataset(paths, labels, boxes, classes)
+
+
+def _boxes_of(images: Sequence[Path], annotations: Path) -> list[list[Box]]:
+    known = {path.name for path in images}
+    by_image: Boxes = {}
+    for number, (name, *box) in enumerate(_table(annotations, 5), start=1):
+        if name not in known:
+            raise ValueError(f"{annotations}, line {number}: no image {name} in {images[0].parent}")
+        by_image.setdefault(name, []).append(_box(box, annotations, number))
+    return [by_image.get(path.name, []) for path in images]
+
+
+def _val(folder: Path, wnids: Sequence[str], classes: tuple[str, ...]) -> ArrayDataset:
+    annotations = folder / "val_annotations.txt"
+    label_of = {wnid: label for label, wnid in enumerate(wnids)}
+    labels: dict[str, int] = {}
+    by_image: Boxes = {}
+    for number, (name, wnid, *box) in enumerate(_table(annotations, 6), start=1):
+        if wnid not in label_of:
+            continue  # wnids.txt may pick a part of the classes
+        if labels.setdefault(name, label_of[wnid]) != label_of[wnid]:
+            raise ValueError(f"{annotations}, line {number}: {name} has two different classes")
+        by_image.setdefault(name, []).append(_box(box, annotations, number))
+    missing = set(label_of.values()) - set(labels.values())
+    if missing:
+        raise ValueError(
+            f"{annotations}: no images of {[wnids[label] for label in sorted(missing)]}"
+        )
+    paths = [folder / "images" / name for name in labels]
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such image, though {annotations} lists it")
+    return _dataset(paths, list(labels.values()), list(by_image.values()), classes)
+
+
+def _dataset(
+    paths: Sequence[Path],
+    labels: Sequence[int],
+    boxes: Sequence[Sequence[Box]],
+    classes: tuple[str, ...],
+) -> ArrayDataset:
+    images = read_images(paths)
+    height, width = images.shape[-2:]
+    for path, several in zip(paths, boxes, strict=True):
+        for x1, y1, x2, y2 in several:
+            if x2 > width or y2 > height:
+                raise ValueError(
+                    f"{path}: box {x1, y1, x2 - 1, y2 - 1} is outside of {width}x{height}"
+                )
+    return ArrayDataset(images, torch.tensor(labels), classes, boxes=_padded(boxes))
+
+
+def _padded(boxes: Sequence[Sequence[Box]]) -> Tensor:
+    """Ragged boxes as (N, B, 4), where a missing box is all zeros."""
+    most = max(1, max(len(several) for several in boxes))
+    padded = torch.zeros(len(boxes), most, 4)
+    for position, several in enumerate(boxes):
+        if several:
+            padded[position, : len(several)] = torch.tensor(several, dtype=torch.float32)
+    return padded
+
+
+def _box(fields: Sequence[str], path: Path, number: int) -> Box:
+    try:
+        x1, y1, x2, y2 = (int(field) for field in fields)
+    except ValueError:
+        raise ValueError(f"{path}, line {number}: box {fields} is not four integers") from None
+    if not (0 <= x1 <= x2 and 0 <= y1 <= y2):
+        raise ValueError(f"{path}, line {number}: box {x1, y1, x2, y2} is reversed or negative")
+    return x1, y1, x2 + 1, y2 + 1
+
+
+def _class_names(path: Path, wnids: Sequence[str]) -> tuple[str, ...]:
+    """The first synonym of each class, with its wnid where two classes share one."""
+    words = {wnid: names.split(",")[0] for wnid, names in _table(path, 2)}
+    missing = [wnid for wnid in wnids if wnid not in words]
+    if missing:
+        raise ValueError(f"{path}: has no names for {missing}")
+    uses = Counter(words[wnid] for wnid in wnids)
+    return tuple(
+        words[wnid] if uses[words[wnid]] == 1 else f"{words[wnid]} ({wnid})" for wnid in wnids
+    )
+
+
+def _table(path: Path, columns: int) -> list[list[str]]:
+    """The tab-separated fields of each line."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; is its folder part of Tiny-ImageNet?")
+    lines = [line.split("\t") for line in path.read_text(encoding="utf-8").strip().splitlines()]
+    for number, fields in enumerate(lines, start=1):
+        if len(fields) != columns:
+            raise ValueError(
+                f"{path}, line {number}: expected {columns} tab-separated fields, got {fields}"
+            )
+    return lines
