@@ -8,6 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Some virtual machines announce matrix instructions (AMX) that they then refuse; bfloat16 layers
+# die there of an illegal instruction unless oneDNN is told to leave them alone before it loads.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 import numpy as np
 import pytest
 import torch
@@ -36,7 +40,9 @@ def golden() -> Callable[[str], dict[str, Any]]:
             if path.exists():
                 with np.load(path, allow_pickle=False) as arrays:
                     content: dict[str, Any] = {key: arrays[key] for key in arrays.files}
-                content["params"] = json.loads(str(content["params"])) if "params" in content else {}
+                content["params"] = (
+                    json.loads(str(content["params"])) if "params" in content else {}
+                )
                 return content
         pytest.skip(f"golden vectors {name}.npz are not at hand")
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+from sfumato.cli import main
 
 SMALL = """
 name: small
@@ -20,21 +24,45 @@ methods:
 """
 
 
-def _sfumato(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sfumato", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+class Outcome(NamedTuple):
+    status: int
+    stdout: str
+    stderr: str
 
 
-def test_run_then_report(tmp_path: Path) -> None:
+@pytest.fixture
+def sfumato(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
+    """Call the command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["sfumato", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Outcome(int(ended.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+def test_as_a_program(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sfumato", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("sfumato 0.")
+
+
+def test_run_then_report(tmp_path: Path, sfumato: Callable[..., Outcome]) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
-    done = _sfumato("run", "small.yaml", "--quiet", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = sfumato("run", "small.yaml", "--quiet")
+    assert done.status == 0, done.stderr
     assert "plain, seed 0: training" in done.stdout
     assert (tmp_path / "runs/small/report/index.html").exists()
-    again = _sfumato("run", "small.yaml", "--quiet", cwd=tmp_path)
+    again = sfumato("run", "small.yaml", "--quiet")
     assert "finished before" in again.stdout
-    report = _sfumato("report", "runs/small", "--out", "page", cwd=tmp_path)
-    assert report.returncode == 0
+    report = sfumato("report", "runs/small", "--out", "page")
+    assert report.status == 0
     assert (tmp_path / "page/index.html").exists()
 
 
@@ -45,26 +73,28 @@ def test_run_then_report(tmp_path: Path) -> None:
         (("report", "."), "holds no study.json"),
     ],
 )
-def test_mistakes_are_one_message(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = _sfumato(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
+def test_mistakes_are_one_message(
+    sfumato: Callable[..., Outcome], arguments: tuple[str, ...], message: str
+) -> None:
+    done = sfumato(*arguments)
+    assert done.status == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_list_shows_every_kind(tmp_path: Path) -> None:
-    done = _sfumato("list", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_list_shows_every_kind(tmp_path: Path, sfumato: Callable[..., Outcome]) -> None:
+    done = sfumato("list")
+    assert done.status == 0, done.stderr
     for name in ("scenes", "resnet", "torchvision:NAME", "acls", "basic"):
         assert name in done.stdout
 
 
-def test_preview_writes_a_picture(tmp_path: Path) -> None:
-    done = _sfumato("list", "data", "--preview", "scenes", "--out", "grid.png", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_preview_writes_a_picture(tmp_path: Path, sfumato: Callable[..., Outcome]) -> None:
+    done = sfumato("list", "data", "--preview", "scenes", "--out", "grid.png")
+    assert done.status == 0, done.stderr
     assert (tmp_path / "grid.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_help_has_examples(tmp_path: Path) -> None:
-    assert "quickstart" in _sfumato("--help", cwd=tmp_path).stdout
-    assert "Example" in _sfumato("run", "--help", cwd=tmp_path).stdout
+def test_help_has_examples(tmp_path: Path, sfumato: Callable[..., Outcome]) -> None:
+    assert "quickstart" in sfumato("--help").stdout
+    assert "Example" in sfumato("run", "--help").stdout

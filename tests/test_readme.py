@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_commands_install_by_extras_that_exist() -> None:
     readme_command = runpy.run_path(str(ROOT / ".ci" / "readme_command.py"))["readme_command"]
     tomllib = pytest.importorskip("tomllib", reason="Python 3.11 reads TOML, 3.10 does not")
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     assert readme_command("quickstart").endswith("sfumato quickstart")
     assert readme_command("test").endswith("pytest")
     assert '".[study]"' in readme_command("quickstart")

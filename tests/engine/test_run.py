@@ -32,7 +32,7 @@ def test_directory_holds_the_whole_run(tmp_path: Path, tiny: dict[str, Any]) -> 
         low, high = metrics[f"{name}_interval"]
         assert low <= high
     assert sum(metrics["reliability"]["counts"]) == 50
-    assert "head.2.weight" in load_weights(done.checkpoint)
+    assert any(name.startswith("stages.") for name in load_weights(done.checkpoint))
 
 
 def test_same_seed_same_bytes_other_seed_other_bytes(tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def test_finished_run_is_never_touched(tmp_path: Path, tiny: dict[str, Any]) -> 
 def test_divergence_says_where_and_what_to_try(tmp_path: Path, tiny: dict[str, Any]) -> None:
     train = {"epochs": 2, "batch_size": 32, "learning_rate": 1e12, "clip_norm": None}
     config = parse(RunConfig, {**tiny, "train": {**train, "schedule": "constant"}})
-    with pytest.raises(DivergenceError, match=r"epoch \d, step \d.*train\.learning_rate"):
+    with pytest.raises(DivergenceError, match=r"epoch \d.*train\.learning_rate"):
         run(config, tmp_path, show=False)
 
 

@@ -71,7 +71,7 @@ class Trainer:
                 torch.manual_seed(fold_seed(self.seed, "epoch", epoch, self.fabric.global_rank))
                 record = self._epoch(epoch, bar)
                 self._end_epoch()
-                log.write({"epoch": epoch, **record, **self._validate(bar)})
+                log.write({"epoch": epoch, **record, **self._validate(epoch, bar)})
                 self._save(epoch + 1)
         return self.model
 
@@ -150,11 +150,14 @@ class Trainer:
         # Reading a number from a GPU waits for it, so there only every 50th step is looked at.
         if (loss.is_cuda and number % 50) or math.isfinite(float(loss)):
             return
-        raise DivergenceError(
-            f"the loss is {float(loss)} at epoch {epoch + 1}, step {number + 1} "
-            f"(learning rate {rate:.3g}, {type(self.loss).__name__}). Try a lower "
-            "train.learning_rate, train.warmup_epochs of 1 or more, train.clip_norm of 2 or less, "
-            "or train.precision 32-true."
+        where = f"epoch {epoch + 1}, step {number + 1} (learning rate {rate:.3g})"
+        raise self._diverged(f"the loss is {float(loss)} at {where}")
+
+    def _diverged(self, what: str) -> DivergenceError:
+        return DivergenceError(
+            f"{what} with {type(self.loss).__name__}. Try a lower train.learning_rate, "
+            "train.warmup_epochs of 1 or more, train.clip_norm of 2 or less, or train.precision "
+            "32-true."
         )
 
     def _end_epoch(self) -> None:
@@ -163,8 +166,10 @@ class Trainer:
             if end_epoch is not None:
                 end_epoch()
 
-    def _validate(self, bar: Bar) -> dict[str, float]:
+    def _validate(self, epoch: int, bar: Bar) -> dict[str, float]:
         found = predict(self.model, self.validation_loader, self.fabric, bar)
+        if not bool(torch.isfinite(found.logits).all()):
+            raise self._diverged(f"the logits are not finite after epoch {epoch + 1}")
         values = evaluate_predictions(found.labels, logits=found.logits)
         return {f"validation_{name}": float(values[name]) for name in ("accuracy", "nll", "ece")}
 

@@ -114,7 +114,7 @@ def _fit_likelihood(rows: Tensor, labels: Tensor) -> float:
         optimizer.zero_grad()
         bounded = log_temperature.clamp(math.log(_LOWEST), math.log(_HIGHEST))
         loss = F.cross_entropy(rows * (-bounded).exp(), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
