@@ -1,10 +1,10 @@
-"""The command line: `sfumato quickstart | run | report | audit | list`."""
+"""The command line: `sfumato quickstart | run | report | audit | corrupt | list`."""
 
 from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -12,6 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from sfumato import __version__
+
+if TYPE_CHECKING:
+    from sfumato.data import ArrayDataset
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -103,6 +106,44 @@ def audit(
     console.print(f"Report: [bold]{write_audit(found, out)}")
 
 
+@app.command()
+def corrupt(
+    data: Annotated[
+        str,
+        typer.Argument(help="An .npz file of images and labels, or a data spec (its test set)."),
+    ],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    layout: Annotated[
+        Literal["arrays", "folders"],
+        typer.Option(help="arrays as CIFAR-10-C, or folders as ImageNet-C."),
+    ] = "arrays",
+    extra: Annotated[bool, typer.Option("--extra", help="Also the four extra types.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the random damage.", min=0)] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Write a corrupted copy of a data set: 15 types, 5 severities, in the standard layout.
+
+    Example: `sfumato corrupt test.npz test-c`, `sfumato corrupt "{name: scenes, test: 500}" out`
+    """
+    from sfumato.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES, write_corrupted
+    from sfumato.engine.progress import progress_bar
+
+    clean = _read_clean(data)
+    names = (*CORRUPTIONS, *EXTRA_CORRUPTIONS) if extra else CORRUPTIONS
+    with progress_bar("corrupting", len(names) * len(SEVERITIES), show=not quiet) as bar:
+        write_corrupted(
+            out,
+            clean.images,
+            clean.labels,
+            layout=layout,
+            classes=clean.classes,
+            names=names,
+            seed=seed,
+            progress=lambda name, severity: bar.advance(f"{name} {severity}"),
+        )
+    console.print(f"{len(clean)} images x {len(names)} types x 5 severities: [bold]{out}")
+
+
 @app.command("list")
 def list_command(
     what: Annotated[
@@ -170,6 +211,20 @@ def _show(folder: Path, out: Path | None) -> None:
 
     console.print(results_table(read_study(folder)))
     console.print(f"Report: [bold]{write_report(folder, out)}")
+
+
+def _read_clean(data: str) -> ArrayDataset:
+    import yaml
+
+    from sfumato.data import load_data, read_npz
+    from sfumato.engine import ConfigError
+
+    try:
+        if data.endswith(".npz"):
+            return read_npz(data)
+        return load_data(yaml.safe_load(data)).test
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        raise ConfigError(f"data: {error}") from None
 
 
 def _preview(source: str, out: Path) -> None:

@@ -1,7 +1,7 @@
 """Where samples come from: scenes (built in), arrays, folders, torchvision sets."""
 
 from sfumato.data import scenes
-from sfumato.data.arrays import load_npz
+from sfumato.data.arrays import load_npz, read_npz
 from sfumato.data.augment import Augment, BatchAugment
 from sfumato.data.dataset import ArrayDataset, DataSplits, Sample
 from sfumato.data.folders import load_folder
@@ -27,6 +27,7 @@ __all__ = [
     "load_npz",
     "load_tiny_imagenet",
     "load_torchvision",
+    "read_npz",
     "scenes",
     "stratified_order",
 ]

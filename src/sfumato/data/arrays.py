@@ -57,6 +57,13 @@ def load_npz(
     return with_test(*sets[:2], validation=held_out, limit_train=limit_train, seed=seed)
 
 
+def read_npz(path: str | Path) -> ArrayDataset:
+    """One `.npz` file as a set; see `load_npz` for what it holds."""
+    path = Path(path).expanduser()
+    arrays = _read(path)
+    return _dataset(path, arrays, _class_names([path], [arrays]))
+
+
 def _read(path: Path) -> Arrays:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected an .npz with images and labels")

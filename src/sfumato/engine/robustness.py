@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -16,6 +17,7 @@ from sfumato.corruptions import (
     corrupt,
     corruption_generator,
     corruption_ratio,
+    read_corrupted,
 )
 from sfumato.data import ArrayDataset, TensorLoader
 from sfumato.engine.progress import progress_bar
@@ -74,6 +76,7 @@ def evaluate_robustness(
     severities: Sequence[int] = SEVERITIES,
     batch_size: int = 256,
     seed: int = 0,
+    stored: Path | str | None = None,
     device: torch.device | str | None = None,
     show: bool = True,
 ) -> Robustness:
@@ -91,6 +94,8 @@ def evaluate_robustness(
         severities: 1 to 5.
         batch_size: images at a time.
         seed: of the random damage.
+        stored: a folder of ready-made corrupted images (CIFAR-10-C or ImageNet-C layout) to read
+            instead of damaging `data`; labels come from there too.
         device: where to compute.
         show: whether to draw a progress bar.
     """
@@ -102,14 +107,12 @@ def evaluate_robustness(
     with progress_bar("corruptions", total, show=show) as bar:
         for row, name in enumerate(names):
             for column, severity in enumerate(severities):
-                generator = corruption_generator(seed, name, severity)
-                logits = []
-                for start in range(0, len(data), batch_size):
-                    images = data.images[start : start + batch_size]
-                    damaged = corrupt(images, name, severity, generator=generator)
-                    logits.append(_logits(model, loader.normalise(damaged)))
+                logits, labels = [], []
+                for images, target in _damaged(data, name, severity, batch_size, seed, stored):
+                    logits.append(_logits(model, loader.normalise(images)))
+                    labels.append(target)
                     bar.advance(f"{name} {severity}")
-                table[:, row, column] = _scores(torch.cat(logits), data.labels)
+                table[:, row, column] = _scores(torch.cat(logits), torch.cat(labels))
     model.train(training)
     return Robustness(tuple(names), tuple(severities), *table)
 
@@ -118,6 +121,23 @@ def robustness_from(content: Mapping[str, Any]) -> Robustness:
     """The inverse of `Robustness.as_dict`."""
     cells = [torch.tensor(content["cells"][name], dtype=torch.float64) for name in METRICS]
     return Robustness(tuple(content["names"]), tuple(content["severities"]), *cells)
+
+
+def _damaged(
+    data: ArrayDataset,
+    name: str,
+    severity: int,
+    batch_size: int,
+    seed: int,
+    stored: Path | str | None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    if stored is not None:
+        yield from read_corrupted(stored, name, severity, batch_size=batch_size)
+        return
+    generator = corruption_generator(seed, name, severity)
+    for start in range(0, len(data), batch_size):
+        rows = slice(start, start + batch_size)
+        yield corrupt(data.images[rows], name, severity, generator=generator), data.labels[rows]
 
 
 @torch.no_grad()

@@ -33,7 +33,6 @@ class Truth(NamedTuple):
     """What is known about each sample: its drawn label and the probabilities it was drawn with."""
 
     label: Tensor
-    texture: Tensor
     posterior: Tensor  # (N, 10)
 
 
@@ -64,7 +63,7 @@ def draw_scenes(
     distractors = draw_distractors(dice)
     figure = _draw_figure(dice, first, second, weight, hue, value)
     scene = Scene(background, distractors, (figure,), draw_light(dice))
-    return scene, Truth(label, texture, posterior)
+    return scene, Truth(label, posterior)
 
 
 def morph_probability(weight: Tensor) -> Tensor:

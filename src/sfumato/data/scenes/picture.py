@@ -55,22 +55,9 @@ def preview(
     samples = generate(
         len(CLASSES) * columns, seed=seed, size=size, context=context, ambiguity=0.0, noise=noise
     )
-    _, truth = draw_scenes(len(samples), seed, context=context, ambiguity=0.0)
+    scene, _ = draw_scenes(len(samples), seed, context=context, ambiguity=0.0)
     sheet = _Sheet(columns)
-    sheet.text(_MARGIN, 0.5, "Sfumato scenes", size=18, weight="bold")
-    subtitle = "ten silhouettes, each at home on its own background; a foreign one is named"
-    sheet.text(_MARGIN, 0.75, subtitle, size=9.5, color=_FAINT)
-    for kind in range(len(CLASSES)):
-        top = _HEADER + kind * (_CELL + _CAPTION)
-        sheet.text(_MARGIN, top + 0.45, f"{kind}  {CLASSES[kind]}", size=11, weight="bold")
-        sheet.text(_MARGIN, top + 0.63, f"on {CONTEXTS[kind]}", size=8.5, color=_FAINT)
-        for column, position in enumerate((samples.labels == kind).nonzero().flatten().tolist()):
-            left = _MARGIN + _NAMES + column * (_CELL + _GAP)
-            _show_image(sheet.axes(left, top, _CELL, _CELL), samples, position)
-            texture = int(truth.texture[position])
-            if texture != kind:
-                caption = f"on {CONTEXTS[texture]}"
-                sheet.text(left, top + _CELL + 0.11, caption, size=7, color=_ACCENT)
+    _show_classes(sheet, samples, scene.background.texture.tolist())
     morphs = generate(
         sheet.num_panels, seed=seed, size=size, context=context, ambiguity=1.0, noise=noise
     )
@@ -130,6 +117,23 @@ def _show_image(axes: Axes, samples: ArrayDataset, position: int) -> None:
             clip_on=False,
         )
     )
+
+
+def _show_classes(sheet: _Sheet, samples: ArrayDataset, textures: list[int]) -> None:
+    """A row for each class; a background that is not its habit is named under the image."""
+    sheet.text(_MARGIN, 0.5, "Sfumato scenes", size=18, weight="bold")
+    subtitle = "ten silhouettes, each at home on its own background; a foreign one is named"
+    sheet.text(_MARGIN, 0.75, subtitle, size=9.5, color=_FAINT)
+    for kind in range(len(CLASSES)):
+        top = _HEADER + kind * (_CELL + _CAPTION)
+        sheet.text(_MARGIN, top + 0.45, f"{kind}  {CLASSES[kind]}", size=11, weight="bold")
+        sheet.text(_MARGIN, top + 0.63, f"on {CONTEXTS[kind]}", size=8.5, color=_FAINT)
+        for column, position in enumerate((samples.labels == kind).nonzero().flatten().tolist()):
+            left = _MARGIN + _NAMES + column * (_CELL + _GAP)
+            _show_image(sheet.axes(left, top, _CELL, _CELL), samples, position)
+            if textures[position] != kind:
+                caption = f"on {CONTEXTS[textures[position]]}"
+                sheet.text(left, top + _CELL + 0.11, caption, size=7, color=_ACCENT)
 
 
 def _show_morphs(sheet: _Sheet, morphs: ArrayDataset) -> None:

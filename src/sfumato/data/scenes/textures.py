@@ -1,7 +1,7 @@
 """The ten contexts: background textures as patterns in [0, 1] over the plane, one period per unit.
 
 Like the silhouettes they use exactly rounded operations only. `tone` is the sample's own number in
-[0, 1): it makes the cells of `mosaic` and the directions of `clouds` differ between samples.
+[0, 1): it makes `fade`, `clouds` and the cells of `mosaic` differ between samples.
 """
 
 from __future__ import annotations
