@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
 LEAVES = {"labels", "inputs", "features", "predictions", "corruptions", "metrics"}
-SHARED = {"_checks", "__init__"}
+SHARED = {"_checks", "__version__"}
 BELOW_ENGINE = LEAVES | {"models", "data", "analysis"}
 ALLOWED: dict[str, set[str]] = {
     **{leaf: set() for leaf in LEAVES},

@@ -1,0 +1,72 @@
+"""Class-wise calibration error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato.metrics import ClasswiseCalibrationError, classwise_calibration_error
+
+PROBS = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
+TARGET = torch.tensor([0, 0, 1, 1])
+Case = tuple[Tensor, Tensor, Callable[[str], float]]
+
+
+def test_hand_worked_value() -> None:
+    # class 0: -0.1, 1.5 - 1, 0.4; class 1: 0.3, -0.7, -0.4; each over 4 samples
+    each = classwise_calibration_error(PROBS, TARGET, num_bins=5, reduction="none")
+    assert each.tolist() == pytest.approx([1.0 / 4, 1.4 / 4])
+    assert float(classwise_calibration_error(PROBS, TARGET, num_bins=5)) == pytest.approx(0.3)
+
+
+def test_golden(case: Case) -> None:
+    probs, target, number = case
+    value = classwise_calibration_error(probs, target)
+    assert float(value) == pytest.approx(number("cwece15_closed_first"), rel=1e-12)
+    metric = ClasswiseCalibrationError(probs.shape[1])
+    for part, labels in zip(probs.split(97), target.split(97), strict=True):
+        metric.update(part, labels)
+    assert float(metric.compute()) == pytest.approx(number("cwece15_closed_first"), rel=1e-12)
+
+
+def test_golden_per_class(golden: Callable[[str], dict[str, Any]]) -> None:
+    arrays = golden("metrics")
+    probs, target = (torch.from_numpy(arrays[f"edge.{k}"]) for k in ("probs", "labels"))
+    each = classwise_calibration_error(probs, target, reduction="none")
+    np.testing.assert_allclose(each, arrays["edge.cwece15_closed_first_per_class"], rtol=1e-12)
+
+
+def test_released_form_drops_zeros_and_missing_classes(
+    golden: Callable[[str], dict[str, Any]],
+) -> None:
+    # In "edge" some labels have probability exactly 0, and the last class is never a label.
+    arrays = golden("metrics")
+    probs, target = (torch.from_numpy(arrays[f"edge.{k}"]) for k in ("probs", "labels"))
+    value = float(classwise_calibration_error(probs, target))
+    assert arrays["edge.cwece15_released"] < arrays["edge.cwece15_all_classes"] < value
+
+
+def test_stream_from_dense_logits() -> None:
+    logits = torch.randn(2, 3, 4, 5)
+    target = torch.randint(3, (2, 4, 5))
+    target[0, 0] = -100
+    metric = ClasswiseCalibrationError(3, from_logits=True, reduction="none")
+    metric.update(logits[:1], target[:1])
+    metric.update(logits[1:], target[1:])
+    expected = classwise_calibration_error(logits.softmax(1), target, reduction="none")
+    torch.testing.assert_close(metric.compute(), expected)
+
+
+def test_edges() -> None:
+    assert math.isnan(classwise_calibration_error(PROBS, torch.full((4,), -100)))
+    metric = ClasswiseCalibrationError(3)
+    with pytest.raises(ValueError, match="have 2 classes, not 3"):
+        metric.update(PROBS, TARGET)
+    with pytest.raises(ValueError, match="reduction must be one of"):
+        classwise_calibration_error(PROBS, TARGET, reduction="sum")  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""All numbers at once: the numbers of the single functions, and nothing guessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import sfumato.metrics as metrics
+
+Make = Callable[..., tuple[Tensor, Tensor]]
+KEYS = {
+    "accuracy": metrics.accuracy,
+    "nll": metrics.negative_log_likelihood,
+    "brier": metrics.brier_score,
+    "ece": metrics.calibration_error,
+    "aece": lambda p, y: metrics.calibration_error(p, y, binning="mass"),
+    "mce": lambda p, y: metrics.calibration_error(p, y, norm="max"),
+    "classwise_ece": metrics.classwise_calibration_error,
+    "overconfidence": metrics.overconfidence,
+    "underconfidence": metrics.underconfidence,
+    "average_confidence": metrics.average_confidence,
+    "aurc": metrics.aurc,
+    "accuracy_at_80": metrics.accuracy_at_coverage,
+}
+
+
+def test_each_key_is_its_function(make: Make) -> None:
+    probs, target = make(700, 6, temperature=0.5)
+    result = metrics.evaluate_predictions(target, probs=probs)
+    assert result.keys() == KEYS.keys()
+    for name, function in KEYS.items():
+        assert result[name] == pytest.approx(float(function(probs, target))), name
+        assert isinstance(result[name], float)
+
+
+def test_logits_and_probabilities_agree(make: Make) -> None:
+    probs, target = make(300, 6)
+    from_logits = metrics.evaluate_predictions(target, logits=probs.log())
+    from_probs = metrics.evaluate_predictions(target, probs=probs)
+    assert from_logits == pytest.approx(from_probs, abs=1e-12)
+
+
+def test_intervals_come_with_resamples(make: Make) -> None:
+    probs, target = make(100, 3)
+    result = metrics.evaluate_predictions(target, probs=probs, resamples=20)
+    assert result.keys() == KEYS.keys() | {f"{name}_interval" for name in KEYS}
+
+
+def test_number_of_bins_is_passed_on(make: Make) -> None:
+    probs, target = make(300, 3)
+    result = metrics.evaluate_predictions(target, probs=probs, num_bins=4)
+    error = metrics.calibration_error(probs, target, num_bins=4)
+    assert result["ece"] == pytest.approx(float(error))
+
+
+def test_dense_with_ignored_pixels(make: Make) -> None:
+    probs, target = make(2 * 3 * 5, 4)
+    target[::4] = 255
+    dense = probs.view(2, 3, 5, 4).permute(0, 3, 1, 2)
+    keep = target != 255
+    result = metrics.evaluate_predictions(target.view(2, 3, 5), probs=dense, ignore_index=255)
+    plain = metrics.evaluate_predictions(target[keep], probs=probs[keep])
+    assert result == pytest.approx(plain)
+
+
+def test_ignored_samples_with_resamples(make: Make) -> None:
+    probs, target = make(50, 3)
+    target[::3] = -100
+    result = metrics.evaluate_predictions(target, probs=probs, resamples=30)
+    assert result["accuracy_interval"][0] < result["accuracy"] < result["accuracy_interval"][1]
+
+
+def test_nothing_to_measure_is_nan() -> None:
+    probs, target = torch.full((3, 2), 0.5), torch.full((3,), -100)
+    result = metrics.evaluate_predictions(target, probs=probs)
+    assert all(math.isnan(value) for value in result.values())
+
+
+def test_inputs_are_said_not_guessed(make: Make) -> None:
+    probs, target = make(10, 3)
+    with pytest.raises(ValueError, match="exactly one of logits= and probs=, got none"):
+        metrics.evaluate_predictions(target)
+    with pytest.raises(ValueError, match="exactly one of logits= and probs=, got both"):
+        metrics.evaluate_predictions(target, logits=probs, probs=probs)
+    with pytest.raises(ValueError, match="sum to one"):
+        metrics.evaluate_predictions(target, probs=probs.log().exp() * 2)
+    with pytest.raises(ValueError, match="num_bins must be at least 1"):
+        metrics.evaluate_predictions(target, probs=probs, num_bins=0)
+    with pytest.raises(ValueError, match="resamples must be at least 0"):
+        metrics.evaluate_predictions(target, probs=probs, resamples=-1)
+
+
+def test_streamed_numbers_agree(make: Make) -> None:
+    probs, target = make(3000, 6, temperature=0.5)
+    metric = metrics.StreamingEvaluation()
+    for part, labels in zip(probs.split(400), target.split(400), strict=True):
+        metric.update(part, labels)
+    values = metric.compute()
+    exact = metrics.evaluate_predictions(target, probs=probs)
+    assert values.keys() == exact.keys() - {"brier", "classwise_ece"}
+    for name, value in values.items():
+        rough = name in ("aece", "aurc", "accuracy_at_80")
+        assert float(value) == pytest.approx(exact[name], abs=1e-3 if rough else 1e-12), name
