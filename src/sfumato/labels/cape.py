@@ -1,0 +1,258 @@
+"""CaPE-bin: confidences are trained towards the empirical accuracy of their bin.
+
+Reference: Liu et al., "Deep Probability Estimation", ICML 2022; compared with in the ACLS
+supplement, Table B: samples are assigned to bins by confidence, and the accuracy of a bin is the
+target of its members.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._checks import check_floating, check_integer, check_number
+from sfumato.labels._entries import (
+    Entries,
+    Reduction,
+    check_reduction,
+    full_precision,
+    prepare_entries,
+    reduce_entries,
+)
+from sfumato.labels._summary import log_prob_of_target
+from sfumato.labels.correctness import check_index, gather_columns
+
+
+def cape_penalty(
+    logits: Tensor,
+    target: Tensor,
+    accuracy: Tensor,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross entropy between each confidence and the empirical accuracy of its bin.
+
+        L_n = -a_n log p_top - (1 - a_n) log(1 - p_top)
+
+    with p_top the probability of the predicted class and a_n the accuracy. The least value is the
+    entropy of a_n, reached at p_top = a_n; log(1 - p_top) comes from the other logits, so that
+    certain predictions keep a finite value and gradient.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...) or soft targets; tells only which entries are ignored.
+        accuracy: (N, d1, ...) in [0, 1], NaN where none is known yet: those entries contribute 0.
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none".
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[2.0, 0.0]])
+        >>> cape_penalty(logits, torch.tensor([0]), torch.tensor([0.7]))
+        tensor(0.7269)
+
+    Reference:
+        ACLS supplement, section S3; bins and cross entropy as released.
+
+    Differs:
+        The released code is binary (probability of class 1, share of class 1 in the bin); with
+        C classes the event is "the prediction is right", as the supplement describes it.
+    """
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    accuracy = _checked_accuracy(accuracy, entries)
+    with full_precision(logits):
+        _, values = _label_and_penalty(entries, accuracy)
+        return reduce_entries(values, entries.valid, reduction)
+
+
+def cape_loss(
+    logits: Tensor,
+    target: Tensor,
+    accuracy: Tensor,
+    *,
+    weight: float = 1.0,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross entropy plus `weight` times `cape_penalty`.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
+        accuracy: (N, d1, ...) in [0, 1], NaN where none is known yet.
+        weight: of the penalty.
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none".
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[2.0, 0.0]])
+        >>> cape_loss(logits, torch.tensor([0]), torch.tensor([0.7]))
+        tensor(0.8539)
+
+    Reference:
+        ACLS supplement, Table B.
+
+    Differs:
+        The released code alternates, one epoch of the penalty alone in every six and cross
+        entropy in the others; call `cape_penalty` in those epochs for that schedule.
+    """
+    check_number("weight", weight, low=0.0)
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    accuracy = _checked_accuracy(accuracy, entries)
+    with full_precision(logits):
+        label, penalty = _label_and_penalty(entries, accuracy)
+        return reduce_entries(weight * penalty - label, entries.valid, reduction)
+
+
+class BinAccuracy(nn.Module):
+    """The accuracy of each training sample's confidence bin, for `cape_loss`.
+
+    `record` notes confidence and correctness of samples; `refresh` sorts all that are noted by
+    confidence, cuts them into bins of equal size and gives every member the accuracy of its bin.
+    Nothing happens by itself. All of it is in buffers and so in the state dict; under
+    torch.distributed every process notes what all processes saw.
+
+    Args:
+        num_samples: size of the training set.
+        num_bins: number of bins; 10 as released.
+
+    Example:
+        >>> import torch
+        >>> bins = BinAccuracy(4, num_bins=2)
+        >>> confidence = torch.tensor([0.6, 0.9, 0.5, 0.8])
+        >>> bins.record(torch.arange(4), confidence, torch.tensor([True, True, False, True]))
+        >>> bins.refresh()
+        >>> bins.accuracy(torch.arange(4))
+        tensor([0.5000, 1.0000, 0.5000, 1.0000])
+
+    Reference:
+        Liu et al. 2022, as released: equal-mass bins over the whole training set.
+    """
+
+    confidences: Tensor
+    corrects: Tensor
+    accuracies: Tensor
+
+    def __init__(self, num_samples: int, *, num_bins: int = 10) -> None:
+        super().__init__()
+        check_integer("num_samples", num_samples, low=1)
+        check_integer("num_bins", num_bins, low=1)
+        self.num_bins = num_bins
+        for name in ("confidences", "corrects", "accuracies"):
+            self.register_buffer(name, torch.full((num_samples,), torch.nan))
+
+    @torch.no_grad()
+    def record(self, index: Tensor, confidence: Tensor, correct: Tensor) -> None:
+        """Note the confidence in [0, 1] and the correctness of the samples `index`."""
+        check_index(index, len(self.confidences))
+        if not confidence.shape == correct.shape == index.shape:
+            raise ValueError(
+                f"confidence and correct must have the shape of index {tuple(index.shape)}, "
+                f"got {tuple(confidence.shape)} and {tuple(correct.shape)}"
+            )
+        columns = [index.flatten(), confidence.flatten(), correct.flatten()]
+        device = self.confidences.device
+        # float64 holds every index exactly.
+        batch = torch.stack([column.to(device, torch.float64) for column in columns])
+        index, confidence, correct = gather_columns(batch)
+        self.confidences[index.long()] = confidence.float()
+        self.corrects[index.long()] = correct.float()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Compute the accuracies from what is recorded; samples never recorded stay unknown."""
+        known = (~self.confidences.isnan()).nonzero().squeeze(1)
+        order = known[self.confidences[known].argsort(stable=True)]
+        bins = torch.arange(len(order), device=order.device) * self.num_bins // max(1, len(order))
+        correct = self.corrects[order]
+        total = correct.new_zeros(self.num_bins).index_add(0, bins, correct)
+        members = torch.bincount(bins, minlength=self.num_bins).clamp(min=1)
+        self.accuracies[order] = (total / members)[bins]
+
+    def accuracy(self, index: Tensor) -> Tensor:
+        """Accuracy of the bin of each sample, NaN before the first `refresh` that knew it."""
+        check_index(index, len(self.accuracies))
+        return self.accuracies[index.to(self.accuracies.device)]
+
+
+class CaPELoss(nn.Module):
+    """`cape_loss` with its own `BinAccuracy`; call it with the data set indices of the batch.
+
+    Plain cross entropy until `loss.bins` was filled by `record` and `refresh`.
+
+    Args:
+        num_samples: size of the training set.
+        num_bins: number of bins.
+        weight: of the penalty.
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none".
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        *,
+        num_bins: int = 10,
+        weight: float = 1.0,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        check_number("weight", weight, low=0.0)
+        check_reduction(reduction)
+        self.bins = BinAccuracy(num_samples, num_bins=num_bins)
+        self.weight = weight
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor, index: Tensor) -> Tensor:
+        return cape_loss(
+            logits,
+            target,
+            self.bins.accuracy(index),
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+def _label_and_penalty(entries: Entries, accuracy: Tensor) -> tuple[Tensor, Tensor]:
+    """log p of the label, and the distance of the confidence from the accuracy."""
+    log_probs = entries.logits.log_softmax(1)
+    log_top, predicted = log_probs.max(1, keepdim=True)
+    others = log_probs.scatter(1, predicted, -torch.inf)
+    # Relative to the second class: logsumexp of huge negative numbers has a coarse gradient.
+    second = others.detach().amax(1, keepdim=True)
+    log_rest = (others - second).logsumexp(1) + second.squeeze(1)  # log(1 - p_top)
+    known = ~accuracy.isnan()
+    share = torch.where(known, accuracy, torch.zeros_like(accuracy))
+    penalty = -(share * log_top.squeeze(1) + (1 - share) * log_rest) * known
+    return log_prob_of_target(log_probs, entries), penalty
+
+
+def _checked_accuracy(accuracy: Tensor, entries: Entries) -> Tensor:
+    check_floating("accuracy", accuracy, hint="Pass bins.accuracy(index)")
+    if accuracy.shape != entries.valid.shape:
+        raise ValueError(
+            f"accuracy must hold one number per entry, shape {tuple(entries.valid.shape)}, "
+            f"got {tuple(accuracy.shape)}"
+        )
+    return accuracy.to(entries.logits)

@@ -1,0 +1,108 @@
+"""What is remembered of each training sample between epochs, the same on every process."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn import functional as F
+
+from sfumato._checks import check_integer
+
+
+class CorrectnessHistory(nn.Module):
+    """How often each training sample was classified correctly, for `crl_loss`.
+
+    A count per sample and the number of completed epochs, both buffers: they travel with the state
+    dict and `.to(device)`. Under torch.distributed every process adds what all processes saw, so
+    all of them hold the same history; each must then call `update` equally often.
+
+    The correctness of a sample with count h, relative to the hardest sample of the whole set, is
+
+        (h - min h) / (max(1, completed epochs) - min h)
+
+    and 0 for every sample while all of them have always been right, which leaves nothing to rank.
+
+    Args:
+        num_samples: size of the training set.
+
+    Example:
+        >>> import torch
+        >>> history = CorrectnessHistory(3)
+        >>> history.update(torch.tensor([0, 1, 2]), torch.tensor([True, False, True]))
+        >>> history.end_epoch()
+        >>> history.correctness(torch.tensor([0, 1]))
+        tensor([1., 0.])
+
+    Reference:
+        Moon et al. 2020; normalisation as released.
+
+    Differs:
+        The released code divides 0 by 0 where every sample has always been right. A sample met
+        twice in one batch counts twice here and once there.
+    """
+
+    counts: Tensor
+    completed_epochs: Tensor
+
+    def __init__(self, num_samples: int) -> None:
+        super().__init__()
+        check_integer("num_samples", num_samples, low=1)
+        self.register_buffer("counts", torch.zeros(num_samples, dtype=torch.int64))
+        self.register_buffer("completed_epochs", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def update(self, index: Tensor, correct: Tensor) -> None:
+        """Add one batch: data set indices and whether each was right, of the same shape."""
+        check_index(index, len(self.counts))
+        if correct.shape != index.shape:
+            raise ValueError(
+                f"correct must have the shape of index {tuple(index.shape)}, "
+                f"got {tuple(correct.shape)}"
+            )
+        batch = torch.stack([index.flatten(), correct.flatten()]).to(self.counts)
+        index, correct = gather_columns(batch)
+        self.counts.index_add_(0, index, correct)
+
+    def correctness(self, index: Tensor) -> Tensor:
+        """Correctness of the samples `index`, float32 of the same shape, in [0, 1].
+
+        In the middle of an epoch a sample that has already been met can exceed 1.
+        """
+        check_index(index, len(self.counts))
+        least = self.counts.min()
+        span = self.completed_epochs.clamp(min=1) - least
+        relative = (self.counts[index.to(self.counts.device)] - least) / span.clamp(min=1)
+        return torch.where(span > 0, relative, torch.zeros_like(relative))
+
+    def end_epoch(self) -> None:
+        """Count one more completed epoch; call it once after each."""
+        self.completed_epochs += 1
+
+
+def check_index(index: Tensor, num_samples: int) -> None:
+    """Raise unless `index` holds positions in a data set of `num_samples`."""
+    if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+        kind = index.dtype if isinstance(index, Tensor) else type(index).__name__
+        raise TypeError(f"index must be a tensor of data set indices (integers), got {kind}")
+    if index.device.type != "cpu" or index.numel() == 0 or torch.compiler.is_compiling():
+        return
+    low, high = (int(bound) for bound in index.aminmax())
+    if low < 0 or high >= num_samples:
+        raise ValueError(
+            f"index must be in [0, {num_samples}), got values from {low} to {high}. "
+            "num_samples is the size of the training set."
+        )
+
+
+def gather_columns(batch: Tensor) -> Tensor:
+    """Concatenate the columns of every process, which may hold different numbers of them."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return batch
+    width = torch.tensor(batch.shape[1], device=batch.device)
+    widths = [torch.empty_like(width) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(widths, width)
+    longest = int(max(widths))
+    padded = F.pad(batch, (0, longest - batch.shape[1]))
+    parts = [torch.empty_like(padded) for _ in widths]
+    distributed.all_gather(parts, padded)
+    return torch.cat([part[:, : int(size)] for part, size in zip(parts, widths, strict=True)], 1)

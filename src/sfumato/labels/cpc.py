@@ -1,0 +1,217 @@
+"""Calibration by pairwise constraints: every pair of classes is a binary problem of its own.
+
+Reference: Cheng and Vasconcelos, "Calibrating Deep Neural Networks by Pairwise Constraints", CVPR
+2022, as restated in the ACLS supplement, Eq. (2)-(8).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sfumato._checks import check_number
+from sfumato.labels._entries import (
+    Entries,
+    Reduction,
+    check_reduction,
+    full_precision,
+    prepare_entries,
+    reduce_entries,
+)
+from sfumato.labels._pairs import pair_sum
+
+
+def discrimination_penalty(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """1-vs-1 term of CPC: the label should win each binary contest with another class.
+
+        L_1v1 = -1/(C - 1) sum_{k != y} log( p_y / (p_y + p_k) )                         (Eq. 3)
+
+    Linear in the number of classes: the contest of y and k is log sigmoid(z_y - z_k).
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...).
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none".
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> discrimination_penalty(torch.tensor([[2.0, 0.0, 1.0]]), torch.tensor([0]))
+        tensor(0.2201)
+
+    Reference:
+        ACLS supplement, Eq. (3) and (5).
+
+    Differs:
+        Averaged over the C - 1 other classes, as released; the equation is a plain sum.
+    """
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    with full_precision(logits):
+        return reduce_entries(_discrimination(entries), entries.valid, reduction)
+
+
+def exclusion_penalty(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Binary-exclusion term of CPC: no class but the label should win a contest with another.
+
+        L_BE = -1/((C - 1)(C - 2)) sum_{k, l != y} 1/2 log( p_k / (p_k + p_l) )          (Eq. 4)
+
+    over ordered pairs, k = l included. Its least value, at equal probabilities of all other
+    classes, is (C - 1) log(2) / (2 (C - 2)). Time is O(N C^2), memory O(N C): pairs are visited by
+    their distance in the list of classes, one block of rows at a time, value and gradient together.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...).
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none".
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none"; 0 for two classes, where no pair is without the label.
+        Second derivatives, torch.func and torch.compile take O(N C^2) memory.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> exclusion_penalty(torch.tensor([[5.0, 0.0, 1.0]]), torch.tensor([0]))
+        tensor(0.7532)
+
+    Reference:
+        ACLS supplement, Eq. (4) and (6).
+
+    Differs:
+        Normalised as released; the sum in the paper is 4 (C - 1)(C - 2) times as large.
+        The released code keeps the diagonal pairs k = l, which add the constant
+        log(2) / (2 (C - 2)) and no gradient: kept here for equal values. It adds 1e-10 to each
+        difference of logits, which cancels, and returns infinity for C = 2.
+    """
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    with full_precision(logits):
+        return reduce_entries(_exclusion(entries), entries.valid, reduction)
+
+
+def cpc_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    discrimination_weight: float = 0.1,
+    exclusion_weight: float = 1.0,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross entropy plus the two pairwise terms of CPC.
+
+        L = L_CE + lambda_1 L_1v1 + lambda_2 L_BE                                        (Eq. 2)
+
+    The first term raises the label of the true class rather than smoothing it; the second evens
+    out the other classes (ACLS Table 2 and section 3.2).
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...).
+        discrimination_weight: lambda_1, of `discrimination_penalty`.
+        exclusion_weight: lambda_2, of `exclusion_penalty`.
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none".
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> cpc_loss(torch.tensor([[5.0, 0.0, 1.0]]), torch.tensor([0]))
+        tensor(0.7792)
+
+    Reference:
+        ACLS supplement, Eq. (2)-(8); weights as released for Tiny-ImageNet.
+
+    Differs:
+        Normalised as released (see the two penalties).
+    """
+    check_number("discrimination_weight", discrimination_weight, low=0.0)
+    check_number("exclusion_weight", exclusion_weight, low=0.0)
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    with full_precision(logits):
+        label = entries.indices.unsqueeze(1)
+        values = -entries.logits.log_softmax(1).gather(1, label).squeeze(1)
+        values = values + discrimination_weight * _discrimination(entries)  # Eq. (2)
+        values = values + exclusion_weight * _exclusion(entries)  # Eq. (2)
+        return reduce_entries(values, entries.valid, reduction)
+
+
+class CPCLoss(nn.Module):
+    """`cpc_loss` as a module."""
+
+    def __init__(
+        self,
+        *,
+        discrimination_weight: float = 0.1,
+        exclusion_weight: float = 1.0,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        check_number("discrimination_weight", discrimination_weight, low=0.0)
+        check_number("exclusion_weight", exclusion_weight, low=0.0)
+        check_reduction(reduction)
+        self.discrimination_weight = discrimination_weight
+        self.exclusion_weight = exclusion_weight
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return cpc_loss(
+            logits,
+            target,
+            discrimination_weight=self.discrimination_weight,
+            exclusion_weight=self.exclusion_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+def _discrimination(entries: Entries) -> Tensor:
+    label = entries.indices.unsqueeze(1)
+    gap = entries.logits.gather(1, label) - entries.logits
+    # The label is no contestant of itself: an infinite lead costs nothing and has no gradient.
+    contests = F.logsigmoid(gap.scatter(1, label, torch.inf))
+    return -contests.sum(1) / (entries.num_classes - 1)  # Eq. (3)
+
+
+def _exclusion(entries: Entries) -> Tensor:
+    others = entries.num_classes - 1
+    if others == 1:
+        return entries.logits.sum(1) * 0.0  # no pair, and still part of the graph
+    rows = entries.rows()
+    column = torch.arange(others, device=rows.logits.device)
+    keep = column + (column >= rows.indices.unsqueeze(1)).long()  # every class but the label
+    values = pair_sum(rows.logits.gather(1, keep)) / (others * (others - 1))  # Eq. (4)
+    return values.view(entries.valid.shape)

@@ -1,0 +1,236 @@
+"""Correctness ranking loss: samples that were more often right should be more confident.
+
+Reference: Moon et al., "Confidence-Aware Learning for Deep Neural Networks", ICML 2020, as restated
+in the ACLS supplement, Eq. (18)-(21).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._checks import check_choice, check_floating, check_number
+from sfumato.labels._entries import (
+    Entries,
+    Reduction,
+    check_reduction,
+    full_precision,
+    prepare_entries,
+    reduce_entries,
+)
+from sfumato.labels._summary import label_and_top, log_prob_of_target
+from sfumato.labels.correctness import CorrectnessHistory
+
+ConfidenceKind = Literal["softmax", "margin", "entropy"]
+
+
+def ranking_penalty(
+    logits: Tensor,
+    target: Tensor,
+    correctness: Tensor,
+    *,
+    confidence: ConfidenceKind = "softmax",
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Hinge on neighbours of a batch whose confidences are ordered against their correctness.
+
+    Entry i is paired with the next valid entry j, the last with the first:
+
+        L_CRL = 1/N sum_i max(0, -sign(h_i - h_j) (k_i - k_j) + |h_i - h_j|)            (Eq. 18)
+
+    with h the correctness and k the confidence; pairs of equal correctness cost nothing.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...) or soft targets; tells only which entries are ignored.
+        correctness: (N, d1, ...), how often each entry was right so far, in [0, 1]; see
+            `CorrectnessHistory`.
+        confidence: k is "softmax": max p; "margin": the largest p minus the second largest;
+            "entropy": minus the entropy divided by log C.
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none".
+
+    Returns:
+        The penalty; 0 for a batch of one, which has no partner.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
+        >>> ranking_penalty(logits, torch.tensor([0, 0]), torch.tensor([0.2, 0.6]))
+        tensor(0.5497)
+
+    Reference:
+        ACLS supplement, Eq. (18)-(21).
+
+    Differs:
+        Eq. (18) is a plain sum over pairs without the shift |h_i - h_j|; mean and shift as
+        released. With the shift the term stays active until the confidences are as far apart as
+        the correctness, which widens the indicator of Eq. (21).
+    """
+    check_choice("confidence", confidence, get_args(ConfidenceKind))
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    correctness = _checked_correctness(correctness, entries)
+    with full_precision(logits):
+        _, measured, _ = _measure(entries, confidence)
+        ranking = _ranking(measured, correctness, entries.valid)
+        return reduce_entries(ranking, entries.valid, reduction)
+
+
+def crl_loss(
+    logits: Tensor,
+    target: Tensor,
+    correctness: Tensor,
+    *,
+    weight: float = 1.0,
+    confidence: ConfidenceKind = "softmax",
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross entropy plus `weight` times `ranking_penalty`.
+
+        L = L_CE + weight L_CRL                                                         (Eq. 18)
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
+        correctness: (N, d1, ...), how often each entry was right so far, in [0, 1].
+        weight: lambda; 1 as released.
+        confidence: "softmax", "margin" or "entropy", as in `ranking_penalty`.
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none".
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
+        >>> crl_loss(logits, torch.tensor([0, 0]), torch.tensor([0.2, 0.6]))
+        tensor(0.7698)
+
+    Reference:
+        ACLS supplement, Eq. (18)-(21).
+
+    Differs:
+        See `ranking_penalty`.
+    """
+    check_number("weight", weight, low=0.0)
+    check_choice("confidence", confidence, get_args(ConfidenceKind))
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    values, _ = _loss_values(entries, correctness, weight, confidence)
+    return reduce_entries(values, entries.valid, reduction)
+
+
+class CRLLoss(nn.Module):
+    """`crl_loss` with its own `CorrectnessHistory`; call it with the data set indices of the batch.
+
+    The history is read before and, in training mode, updated after the loss is computed. Call
+    `loss.history.end_epoch()` after each epoch, and save the state dict with the checkpoint.
+
+    Args:
+        num_samples: size of the training set.
+        weight: lambda.
+        confidence: "softmax", "margin" or "entropy".
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none".
+
+    Example:
+        >>> import torch
+        >>> loss = CRLLoss(num_samples=3)
+        >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
+        >>> loss(logits, torch.tensor([0, 1]), torch.tensor([2, 0]))
+        tensor(0.7201)
+        >>> loss.history.counts
+        tensor([0, 0, 1])
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        *,
+        weight: float = 1.0,
+        confidence: ConfidenceKind = "softmax",
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        check_number("weight", weight, low=0.0)
+        check_choice("confidence", confidence, get_args(ConfidenceKind))
+        check_reduction(reduction)
+        self.history = CorrectnessHistory(num_samples)
+        self.weight = weight
+        self.confidence: ConfidenceKind = confidence
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor, index: Tensor) -> Tensor:
+        """Args: logits (N, C, ...), class indices (N, ...), data set indices shaped like them."""
+        entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
+        correctness = self.history.correctness(index)
+        values, predicted = _loss_values(entries, correctness, self.weight, self.confidence)
+        if self.training:
+            right = predicted == entries.indices
+            index = index.to(right.device)
+            self.history.update(index[entries.valid], right[entries.valid])
+        return reduce_entries(values, entries.valid, self.reduction)
+
+
+def _loss_values(
+    entries: Entries, correctness: Tensor, weight: float, kind: ConfidenceKind
+) -> tuple[Tensor, Tensor]:
+    """Loss and predicted class of every entry."""
+    correctness = _checked_correctness(correctness, entries)
+    with full_precision(entries.logits):
+        label, confidence, predicted = _measure(entries, kind)
+        return weight * _ranking(confidence, correctness, entries.valid) - label, predicted
+
+
+def _measure(entries: Entries, kind: ConfidenceKind) -> tuple[Tensor, Tensor, Tensor]:
+    """log p of the label, confidence and predicted class of every entry."""
+    if kind == "softmax":
+        label, top, predicted = label_and_top(entries)
+        return label, top.exp(), predicted
+    log_probs = entries.logits.log_softmax(1)
+    label, predicted = log_prob_of_target(log_probs, entries), log_probs.max(1).indices
+    if kind == "margin":
+        first, second = log_probs.topk(2, dim=1).values.exp().unbind(1)
+        return label, first - second, predicted
+    # 0 log 0 = 0 where a class is masked by -inf.
+    products = log_probs.exp() * log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
+    return label, products.sum(1) / math.log(entries.num_classes), predicted
+
+
+def _ranking(confidence: Tensor, correctness: Tensor, valid: Tensor) -> Tensor:
+    """One hinge per entry, with the next valid entry as its partner; 0 at ignored entries."""
+    # Stable: valid entries first, in their order, whatever lies between them.
+    order = (~valid.flatten()).byte().argsort(stable=True)
+    place = torch.arange(len(order), device=order.device)
+    following = torch.where(place + 1 < valid.sum(), place + 1, 0)
+    confidence, correctness = confidence.flatten()[order], correctness.flatten()[order]
+    lead = correctness - correctness[following]  # H(n, m)
+    gap = confidence - confidence[following]
+    hinge = (lead.abs() - lead.sign() * gap).relu() * (lead != 0)  # Eq. (18)
+    return torch.zeros_like(hinge).scatter(0, order, hinge).view(valid.shape)
+
+
+def _checked_correctness(correctness: Tensor, entries: Entries) -> Tensor:
+    check_floating("correctness", correctness, hint="Pass history.correctness(index)")
+    if correctness.shape != entries.valid.shape:
+        raise ValueError(
+            f"correctness must hold one number per entry, shape {tuple(entries.valid.shape)}, "
+            f"got {tuple(correctness.shape)}"
+        )
+    return correctness.to(entries.logits)

@@ -1,0 +1,262 @@
+"""Likelihoods of smoothed labels: a normalised cross entropy, and averages over augmented copies.
+
+Cross entropy with a soft label is the logarithm of a likelihood that doesn't sum to one over the
+labels. Appendix C of the mollification paper divides it by its normaliser Z; appendix D averages
+the likelihood of one label over K augmented copies of its image, inside or outside the logarithm.
+
+Reference: Heinonen et al., "Robust Classification by Coupling Data Mollification with Label
+Smoothing", 2025, Eq. (14)-(28) and appendices C, D.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._checks import check_floating
+from sfumato.labels._entries import (
+    Reduction,
+    check_reduction,
+    full_precision,
+    prepare_entries,
+    reduce_entries,
+)
+from sfumato.labels._summary import log_prob_of_target
+
+# log(sinh(x) / x) = sum_n _SERIES[n-1] x^(2n); at |x| = 1/4 the first omitted term is below 1e-16.
+_SERIES = (1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831077250)
+_SERIES_BELOW = 0.25
+
+
+def log_normaliser(logits: Tensor) -> Tensor:
+    """Logarithm of the normaliser Z of the cross-entropy likelihood of smoothed labels.
+
+    Z sums the likelihood over every class and integrates it over every amount of smoothing,
+    with f the softmax of the logits and g the geometric mean of its entries:
+
+        Z = sum_j (g - f_j) / (log g - log f_j)                                       (App. C)
+
+    A term is f_j where f_j = g. Everything is done on logarithms: with x = (log g - log f_j) / 2 a
+    term is sqrt(g f_j) sinh(x) / x, finite at x = 0 and for probabilities that underflow.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+
+    Returns:
+        (N, d1, ...): 0 where all classes are equally probable, negative elsewhere.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> log_normaliser(torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
+        tensor([ 0.0000, -0.2723])
+
+    Reference:
+        Mollification paper, appendix C.
+
+    Differs:
+        The released code divides 0 by 0 where a probability equals the geometric mean.
+    """
+    logits = prepare_entries(logits, None).logits
+    with full_precision(logits):
+        return _log_normaliser(logits.log_softmax(1))
+
+
+def normalised_cross_entropy_loss(
+    logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: Reduction = "mean"
+) -> Tensor:
+    """Cross entropy whose likelihood is a proper distribution over the smoothed labels.
+
+        L = -sum_c y_c log f_c + log Z                                      (Eq. 15 and App. C)
+
+    The authors saw no gain over the plain cross entropy; it is here to be compared with.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none".
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[2.0, 0.0, 0.0]])
+        >>> normalised_cross_entropy_loss(logits, torch.tensor([[0.8, 0.1, 0.1]]))
+        tensor(0.3350)
+
+    Reference:
+        Mollification paper, Eq. (15) and appendix C.
+    """
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    with full_precision(logits):
+        log_probs = entries.logits.log_softmax(1)
+        fit = log_prob_of_target(log_probs, entries)  # Eq. (15)
+        return reduce_entries(_log_normaliser(log_probs) - fit, entries.valid, reduction)
+
+
+class NormalisedCrossEntropyLoss(nn.Module):
+    """`normalised_cross_entropy_loss` as a module."""
+
+    def __init__(self, *, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        check_reduction(reduction)
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return normalised_cross_entropy_loss(
+            logits, target, ignore_index=self.ignore_index, reduction=self.reduction
+        )
+
+
+def jensen_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Tensor:
+    """Lower bound of the log expected likelihood over K copies: the mean of the logarithms.
+
+        log I >= 1/K sum_k log p(y | x, phi_k)                                      (Eq. 21-22)
+
+    Args:
+        log_likelihood: log p(y_n | x_n, phi_k), the copies k along `dim`.
+        dim: the dimension of the copies.
+
+    Returns:
+        `log_likelihood` without `dim`; unbiased for the bound, below the truth on average.
+
+    Example:
+        >>> import torch
+        >>> jensen_log_likelihood(torch.tensor([0.5, 0.25]).log())
+        tensor(-1.0397)
+
+    Reference:
+        Mollification paper, Eq. (3) and (20)-(22).
+    """
+    _check_copies(log_likelihood, dim)
+    return log_likelihood.mean(dim)  # Eq. (22)
+
+
+def monte_carlo_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Tensor:
+    """Logarithm of the mean likelihood over K copies, too low on average for finite K.
+
+        log I_K = log 1/K sum_k p(y | x, phi_k)                                        (Eq. 19)
+
+    Args:
+        log_likelihood: log p(y_n | x_n, phi_k), the copies k along `dim`.
+        dim: the dimension of the copies.
+
+    Example:
+        >>> import torch
+        >>> monte_carlo_log_likelihood(torch.tensor([0.5, 0.25]).log())
+        tensor(-0.9808)
+
+    Reference:
+        Mollification paper, Eq. (18)-(19).
+    """
+    copies = _check_copies(log_likelihood, dim)
+    return log_likelihood.logsumexp(dim) - math.log(copies)  # Eq. (19)
+
+
+def bias_corrected_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Tensor:
+    """Monte Carlo log-likelihood with its leading bias removed.
+
+        log I ~ log I_K + var[I_K] / (2 I_K^2)                                         (Eq. 25)
+        var[I_K] = 1/(K (K - 1)) sum_k (p_k - I_K)^2                                   (Eq. 26)
+
+    Computed from the ratios p_k / I_K, which never exceed K, so that tiny likelihoods are safe.
+
+    Args:
+        log_likelihood: log p(y_n | x_n, phi_k), the copies k along `dim`.
+        dim: the dimension of the copies.
+
+    Returns:
+        `log_likelihood` without `dim`; with one copy, or where every copy has likelihood 0, the
+        plain Monte Carlo value, because there is no variance to estimate.
+
+    Example:
+        >>> import torch
+        >>> bias_corrected_log_likelihood(torch.tensor([0.5, 0.25]).log())
+        tensor(-0.9253)
+
+    Reference:
+        Mollification paper, Eq. (23)-(27).
+
+    Differs:
+        The paper calls K = 1 unbiased; log p(phi) has the full bias of Eq. (20)-(21) there,
+        but a single copy can't tell how large it is.
+    """
+    copies = _check_copies(log_likelihood, dim)
+    mean = monte_carlo_log_likelihood(log_likelihood, dim=dim)
+    if copies == 1:
+        return mean
+    possible = mean > -math.inf
+    reference = torch.where(possible, mean, torch.zeros_like(mean)).unsqueeze(dim)
+    ratio = (log_likelihood - reference).exp()  # p_k / I_K
+    variance = (ratio - 1).square().sum(dim) / (copies * (copies - 1))  # Eq. (26) / I_K^2
+    return mean + torch.where(possible, variance / 2, torch.zeros_like(mean))  # Eq. (25)
+
+
+def geometric_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Tensor:
+    """Tempered likelihood of K copies, each with the exponent 1/K.
+
+        log p_geom = log prod_k p(y | x, phi_k)^(1/K)                                  (Eq. 28)
+
+    The same number as `jensen_log_likelihood`, read as a model of its own instead of a bound.
+
+    Args:
+        log_likelihood: log p(y_n | x_n, phi_k), the copies k along `dim`.
+        dim: the dimension of the copies.
+
+    Example:
+        >>> import torch
+        >>> geometric_log_likelihood(torch.tensor([0.5, 0.25]).log()).exp()
+        tensor(0.3536)
+
+    Reference:
+        Mollification paper, Eq. (28).
+    """
+    copies = _check_copies(log_likelihood, dim)
+    return (log_likelihood / copies).sum(dim)  # Eq. (28)
+
+
+def _log_normaliser(log_probs: Tensor) -> Tensor:
+    log_mean = log_probs.mean(1, keepdim=True)  # log g
+    half_gap = (log_mean - log_probs) / 2
+    return ((log_mean + log_probs) / 2 + _log_sinhc(half_gap)).logsumexp(1)  # App. C
+
+
+def _log_sinhc(x: Tensor) -> Tensor:
+    """log(sinh(x) / x), smooth through 0 and linear in |x| far away."""
+    size = x.abs()
+    near = size < _SERIES_BELOW
+    # The branch not taken must stay finite, or its gradient turns the other's into NaN.
+    far_size = torch.where(near, torch.ones_like(x), size)
+    far = far_size + (-(-2 * far_size).expm1()).log() - (2 * far_size).log()
+    square = torch.where(near, x, torch.zeros_like(x)).square()
+    series = torch.zeros_like(x)
+    for coefficient in reversed(_SERIES):
+        series = (series + coefficient) * square
+    return torch.where(near, series, far)
+
+
+def _check_copies(log_likelihood: Tensor, dim: int) -> int:
+    """Raise unless there is at least one copy along `dim`; return the number of copies."""
+    check_floating("log_likelihood", log_likelihood, hint="Pass logarithms of probabilities")
+    if not -log_likelihood.ndim <= dim < log_likelihood.ndim:
+        raise ValueError(
+            f"dim must name a dimension of log_likelihood {tuple(log_likelihood.shape)}, got {dim}"
+        )
+    if log_likelihood.shape[dim] == 0:
+        raise ValueError(
+            f"log_likelihood must hold at least one copy along dim {dim}, "
+            f"got shape {tuple(log_likelihood.shape)}"
+        )
+    return log_likelihood.shape[dim]

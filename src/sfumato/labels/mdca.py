@@ -1,0 +1,138 @@
+"""Multi-class difference of confidence and accuracy: the mean prediction should be the class mix.
+
+Reference: Hebbalaguppe et al., "A Stitch in Time Saves Nine", CVPR 2022, as restated in the ACLS
+supplement, Eq. (9)-(13).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._checks import check_number
+from sfumato.labels._blocks import as_maps
+from sfumato.labels._entries import (
+    Entries,
+    Reduction,
+    check_reduction,
+    full_precision,
+    mean_denominator,
+    prepare_entries,
+    reduce_entries,
+)
+from sfumato.labels._summary import label_and_totals
+
+
+def mdca_penalty(logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> Tensor:
+    """Distance between the mean prediction of the batch and the share of each class in it.
+
+        L_MDCA = 1/C sum_c | 1/N sum_n p_nc - 1/N sum_n q_nc |                           (Eq. 9)
+
+    A static calibration error with one bin per class, differentiable because nothing is binned.
+    The mean runs over all N valid entries, pixels included.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
+        ignore_index: class index whose entries are skipped.
+
+    Returns:
+        A scalar; 0 for an empty batch.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> mdca_penalty(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
+        tensor(0.1904)
+
+    Reference:
+        ACLS supplement, Eq. (9).
+
+    Differs:
+        Averaged over classes, as released; the equation is a sum over classes, C times larger.
+    """
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    with full_precision(logits):
+        return _distance(label_and_totals(entries)[1], entries)
+
+
+def mdca_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: float = 1.0,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross entropy plus `weight` times `mdca_penalty`.
+
+        L = L_CE + weight L_MDCA                                                         (Eq. 9)
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
+        weight: of the penalty; 1 in the released scripts.
+        ignore_index: class index whose entries are skipped.
+        reduction: "mean" over the valid entries, "sum" or "none". The penalty is one number of the
+            batch: "none" adds it to every valid entry, so that their mean is the "mean".
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> mdca_loss(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
+        tensor(0.6004)
+
+    Reference:
+        ACLS supplement, Eq. (9); released with focal loss or label smoothing too, for which
+        add `mdca_penalty` to those losses.
+
+    Differs:
+        See `mdca_penalty`.
+    """
+    check_number("weight", weight, low=0.0)
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    with full_precision(logits):
+        label, totals = label_and_totals(entries)
+        values = weight * _distance(totals, entries) - label  # Eq. (9)
+        return reduce_entries(values, entries.valid, reduction)
+
+
+class MDCALoss(nn.Module):
+    """`mdca_loss` as a module."""
+
+    def __init__(
+        self, *, weight: float = 1.0, ignore_index: int = -100, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__()
+        check_number("weight", weight, low=0.0)
+        check_reduction(reduction)
+        self.weight = weight
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return mdca_loss(
+            logits,
+            target,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+def _distance(totals: Tensor, entries: Entries) -> Tensor:
+    if entries.target is not None and entries.is_soft:
+        wanted = as_maps(entries.target).sum((0, 2))
+    else:
+        counted = entries.valid.flatten().to(totals.dtype)
+        wanted = torch.zeros_like(totals).index_add(0, entries.indices.flatten(), counted)
+    return ((totals - wanted) / mean_denominator(totals, entries.valid)).abs().mean()  # Eq. (9)
