@@ -1,4 +1,4 @@
-"""Squared penalties on logits at an absurd rate: the engine's clipping keeps them from diverging."""
+"""Squared penalties on logits at an absurd rate: clipping keeps them from diverging."""
 
 from __future__ import annotations
 

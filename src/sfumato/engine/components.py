@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from sfumato import labels
 from sfumato._spec import Resolved, Spec, resolve
-from sfumato.data import SOURCES, BatchAugment
+from sfumato.data import SOURCES, ArrayDataset, BatchAugment
 from sfumato.engine.augmentation import AUGMENTATIONS
 from sfumato.engine.transforms import mollify
+from sfumato.features import add_dropout, add_smoothing
 from sfumato.inputs import Mollify
-from sfumato.models import resnet, torchvision_model
+from sfumato.models import resnet, torchvision_model, vgg
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"resnet": resnet}
+MODELS: dict[str, Callable[..., nn.Module]] = {"resnet": resnet, "vgg": vgg}
 LOSSES: dict[str, Callable[..., nn.Module]] = {
     "cross_entropy": labels.CrossEntropyLoss,
     "focal": labels.FocalLoss,
@@ -31,7 +33,14 @@ LOSSES: dict[str, Callable[..., nn.Module]] = {
 INPUTS: dict[str, Callable[..., Mollify]] = {"mollify": mollify}
 
 # Set from the data or by the run, never by the user.
-SUPPLIED = ("num_classes", "in_channels", "num_samples", "class_weight", "reduction")
+SUPPLIED = (
+    "num_classes",
+    "in_channels",
+    "image_size",
+    "num_samples",
+    "class_weight",
+    "reduction",
+)
 _TORCHVISION = "torchvision:"
 
 
@@ -46,11 +55,22 @@ def resolve_model(spec: Spec) -> Resolved:
     if not str(name).startswith(_TORCHVISION):
         return resolve(spec, MODELS, "model", supplied=SUPPLIED)
 
-    def build(*, num_classes: int, in_channels: int, weights: str | None = None) -> nn.Module:
+    def build(
+        *,
+        num_classes: int,
+        in_channels: int,
+        image_size: tuple[int, int],
+        weights: str | None = None,
+        smooth: bool = False,
+        dropout: float = 0.0,
+    ) -> nn.Module:
         if in_channels != 3:
             raise ValueError(f"torchvision models take 3 channels, the data has {in_channels}")
         inner = str(name).removeprefix(_TORCHVISION)
-        return torchvision_model(inner, num_classes=num_classes, weights=weights)
+        model = torchvision_model(inner, num_classes=num_classes, weights=weights)
+        if dropout:
+            model = add_dropout(model, dropout)
+        return add_smoothing(model, torch.zeros(2, 3, *image_size)) if smooth else model
 
     return resolve(spec, {str(name): build}, "model", supplied=SUPPLIED)
 
@@ -77,10 +97,14 @@ def build_loss(spec: Spec, *, num_samples: int) -> nn.Module:
     return resolved.build(**extra, **resolved.params)
 
 
-def build_model(spec: Spec, *, num_classes: int, in_channels: int) -> nn.Module:
-    """The network with random weights from the global random state."""
+def build_model(spec: Spec, dataset: ArrayDataset) -> nn.Module:
+    """A network for the data's classes and images, with weights from the global random state."""
     resolved = resolve_model(spec)
-    return resolved.build(num_classes=num_classes, in_channels=in_channels, **resolved.params)
+    _, channels, *size = dataset.images.shape
+    extra = {"image_size": tuple(size)} if resolved.name.startswith(_TORCHVISION) else {}
+    return resolved.build(
+        num_classes=dataset.num_classes, in_channels=channels, **extra, **resolved.params
+    )
 
 
 def build_augmentation(spec: Spec | None) -> BatchAugment | None:

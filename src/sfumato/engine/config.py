@@ -25,7 +25,11 @@ class Strict(BaseModel):
 
 
 class TrainConfig(Strict):
-    """How a network is trained."""
+    """How a network is trained.
+
+    `batch_size` is the batch over all devices. `passes` above 1 trains on the mean probability of
+    several stochastic passes (training-phase ensembles).
+    """
 
     epochs: int = Field(20, ge=1)
     batch_size: int = Field(128, ge=1)
@@ -39,6 +43,7 @@ class TrainConfig(Strict):
     decay_factor: float = Field(0.1, gt=0, le=1)
     warmup_epochs: float = Field(0.0, ge=0)
     clip_norm: float | None = Field(2.0, gt=0)
+    passes: int = Field(1, ge=1)
     precision: Precision = "32-true"
     channels_last: bool = True
     accelerator: str = "auto"

@@ -54,9 +54,7 @@ def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
     trainer = Trainer(
         fabric=fabric,
-        model=build_model(
-            config.model, num_classes=num_classes, in_channels=data.train.images.shape[1]
-        ),
+        model=build_model(config.model, data.train),
         loss=build_loss(config.loss, num_samples=int(data.train.index.max()) + 1),
         inputs=batch_transform(num_classes, augment, mollify),
         train_loader=loaders.training(data.train, augment),

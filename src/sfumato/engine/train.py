@@ -31,6 +31,7 @@ from sfumato.engine.predict import predict
 from sfumato.engine.progress import Bar, progress_bar
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.seeds import fold_seed
+from sfumato.features import mean_log_probability
 from sfumato.metrics import evaluate_predictions
 
 TransformBatch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -134,7 +135,7 @@ class Trainer:
             images, target = self.inputs(images, target)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        logits = self.model(images)
+        logits = self._logits(images)
         extra = {"index": batch["index"]} if self._takes_index else {}
         loss = self.loss(logits, target, **extra)
         self.optimizer.zero_grad()
@@ -145,6 +146,12 @@ class Trainer:
             )
         self.optimizer.step()
         return loss.detach(), (logits.detach().argmax(1) == batch["label"]).sum()
+
+    def _logits(self, images: Tensor) -> Tensor:
+        if self.config.passes > 1:
+            return mean_log_probability(self.model, images, samples=self.config.passes)
+        logits: Tensor = self.model(images)
+        return logits
 
     def _check_finite(self, loss: Tensor, epoch: int, number: int, rate: float) -> None:
         # Reading a number from a GPU waits for it, so there only every 50th step is looked at.

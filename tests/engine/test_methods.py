@@ -1,0 +1,72 @@
+"""Every place where a run can smooth works from a configuration, and changes what it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sfumato.engine import RunConfig, parse, run
+
+RESNET = {"name": "resnet", "depth": 8, "width": 4}
+
+
+def _run(tmp_path: Path, tiny: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    tiny["train"] |= {"epochs": 1}
+    done = run(parse(RunConfig, {**tiny, **changes}), tmp_path, show=False)
+    assert np.isfinite(done.predictions("test")["logits"]).all()
+    return done.metrics()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"inputs": "mollify"},
+        {"inputs": {"name": "mollify", "labels": "keep", "beta": 4.0}, "augment": "fcr+cutmix"},
+        {"augment": "fcr+trivaug", "loss": {"name": "cross_entropy", "smoothing": 0.1}},
+        {"model": {**RESNET, "smooth": True}},
+        {"model": {**RESNET, "dropout": 0.3}, "train": {"batch_size": 32, "passes": 3}},
+        {"model": {"name": "vgg", "width": 4, "head": "gap"}},
+        {"model": {"name": "torchvision:resnet18", "smooth": True, "dropout": 0.1}},
+    ],
+    ids=["mollify", "cutmix", "trivaug", "smooth", "passes", "vgg", "torchvision"],
+)
+def test_configurations_run(tmp_path: Path, tiny: dict[str, Any], changes: dict[str, Any]) -> None:
+    if "torchvision" in str(changes) or "vgg" in str(changes):
+        tiny["data"] |= {"size": 32}
+    assert 0 <= _run(tmp_path, tiny, **changes)["test"]["ece"] <= 1
+
+
+@pytest.mark.parametrize(
+    "loss", ["focal", "flsd", "ecp", "mmce", "mdca", "cpc", "crl", "mbls", "acls"]
+)
+def test_every_loss_trains(tmp_path: Path, tiny: dict[str, Any], loss: str) -> None:
+    assert np.isfinite(_run(tmp_path, tiny, loss=loss)["test"]["nll"])
+
+
+def test_mc_dropout_and_ensemble_sizes(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    evaluate = {"resamples": 0, "ensemble_sizes": [1, 4]}
+    model = {**RESNET, "dropout": 0.5}
+    found = _run(tmp_path, tiny, model=model, predict={"mc_dropout": 4}, evaluate=evaluate)
+    assert found["ensemble"]["sizes"] == [1, 4]
+    assert found["ensemble"]["nll"][1] != found["ensemble"]["nll"][0]
+    assert np.isfinite(found["ensemble"]["nll"]).all()
+
+
+def test_corruptions_are_measured(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    evaluate = {
+        "resamples": 0,
+        "corruptions": ["fog", "contrast"],
+        "severities": [2, 4],
+        "corrupted_images": 20,
+    }
+    found = _run(tmp_path, tiny, evaluate=evaluate)["corrupted"]
+    assert np.array(found["cells"]["nll"]).shape == (2, 2)
+    assert found["error"] == pytest.approx(np.mean(found["cells"]["error"]))
+
+
+def test_mollified_labels_need_a_loss_that_takes_them(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="target must hold class indices for this loss"):
+        _run(tmp_path, tiny, inputs="mollify", loss="focal")
