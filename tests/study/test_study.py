@@ -84,3 +84,10 @@ def test_failing_run_is_recorded_and_the_others_go_on(study_file: Path, tmp_path
     assert "DivergenceError" in errors[0].read_text()
     assert len(list((tmp_path / "out" / "runs").glob("*/metrics.json"))) == 1
     assert any("failed" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[2] / "studies").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_shipped_studies_are_valid(path: Path) -> None:
+    assert plan(load_study(path))

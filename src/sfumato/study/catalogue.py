@@ -25,7 +25,9 @@ def catalogue() -> dict[str, dict[str, str]]:
         kind: {name: _signature(build) for name, build in table.items()}
         for kind, table in tables.items()
     }
-    found["models"]["torchvision:NAME"] = "weights=None; any model of torchvision.models"
+    found["models"]["torchvision:NAME"] = (
+        "weights=None, smooth=False, dropout=0.0; any model of torchvision.models"
+    )
     return found
 
 
