@@ -82,7 +82,7 @@ def test_labels_of_morphs_follow_the_posterior() -> None:
     confidence, likely = truth.posterior.max(1)
     correct = (truth.label == likely).double()
     squares = 0.0
-    edges = torch.linspace(0.5, 0.9, 9)
+    edges = torch.linspace(0.5, 0.844, 9)
     for low, high in itertools.pairwise(edges):
         chosen = (confidence > low) & (confidence <= high)
         expected = confidence[chosen].double()

@@ -9,6 +9,7 @@ import torch
 
 from sfumato.data.scenes import CLASSES, SceneStream, stream
 from sfumato.data.scenes import render as rendering
+from sfumato.data.scenes.video import _draw_streams
 
 BACKGROUND = 10
 
@@ -60,6 +61,13 @@ def test_a_label_is_one_colour_in_the_frames(video: SceneStream) -> None:
             deviation = share.movedim(1, 0)[:, labels == kind].std(dim=1).max()
             if kind != BACKGROUND:
                 assert float(deviation) < 0.05
+
+
+def test_background_is_the_habit_of_the_first_figure() -> None:
+    times = torch.zeros(1, dtype=torch.float64)
+    scenes = _draw_streams(4000, times, 0, figures=2, context=0.7)
+    habitual = [bool(s.background.texture[0] == s.figures[0].first[0]) for s in scenes]
+    assert sum(habitual) / 4000 == pytest.approx(0.7, abs=0.03)
 
 
 def test_speed_zero_is_a_still() -> None:

@@ -41,8 +41,7 @@ class Dice:
     def uniform(self, low: float = 0.0, high: float = 1.0, *, count: int = 0) -> Tensor:
         """Numbers in [low, high): (N,), or (N, count) where a count is given."""
         shape = (self._num_samples, count) if count else (self._num_samples,)
-        numbers = torch.rand(shape, generator=self._next_generator())
-        return numbers * (high - low) + low
+        return self._rand(shape) * (high - low) + low
 
     def chance(self, probability: Tensor | float) -> Tensor:
         """(N,) booleans, true with `probability`."""
@@ -56,16 +55,17 @@ class Dice:
     def balanced_classes(self, num_classes: int) -> Tensor:
         """(N,) classes: every run of `num_classes` samples holds each once, in random order."""
         shape = (math.ceil(self._num_samples / num_classes), num_classes)
-        order = torch.rand(shape, generator=self._next_generator()).argsort(dim=1, stable=True)
+        order = self._rand(shape).argsort(dim=1, stable=True)
         return order.flatten()[: self._num_samples]
 
     def direction(self, turn: float = 1.0, *, count: int = 0) -> tuple[Tensor, Tensor]:
         """Cosine and sine of an angle within half of `turn` to either side of zero."""
         return cosine_sine(self.uniform(-0.5 * turn, 0.5 * turn, count=count))
 
-    def _next_generator(self) -> torch.Generator:
+    def _rand(self, shape: tuple[int, ...]) -> Tensor:
         self._draws += 1
-        return generator_for(self._seed, f"draw {self._draws}")
+        generator = generator_for(self._seed, f"draw {self._draws}")
+        return torch.rand(shape, generator=generator, dtype=torch.float32)
 
 
 def cosine_sine(turns: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,9 +14,9 @@ from sfumato.data.scenes.silhouettes import CLASSES
 AREA = (0.03, 0.60)
 """Share of the image that an untruncated figure covers."""
 STRETCH = (0.85, 1.18)
-ROTATION = 0.25
-"""Figures keep their heads up: an eighth of a turn to either side."""
-MORPH = (0.2, 0.8)
+ROTATION = 1 / 3
+"""The range of angles in turns: figures keep their heads up, within 60 degrees."""
+MORPH = (0.25, 0.75)
 """Morphs closer to one class than this would be no riddle."""
 OVERHANG = 0.45
 """Centres keep this many scales from the border: less than the figure's reach, so it may be cut."""
@@ -54,7 +54,7 @@ def draw_scenes(
     habit = torch.where(dice.chance(probability), second, first)
     stranger = dice.another(habit, len(CLASSES))
     texture = torch.where(dice.chance(context), habit, stranger)
-    posterior = torch.zeros(num_samples, len(CLASSES))
+    posterior = torch.zeros(num_samples, len(CLASSES), dtype=torch.float32)
     posterior.scatter_(1, first.unsqueeze(1), (1.0 - probability).unsqueeze(1))
     posterior.scatter_add_(1, second.unsqueeze(1), probability.unsqueeze(1))
 
@@ -70,8 +70,8 @@ def morph_probability(weight: Tensor) -> Tensor:
     """Probability 3w^2 - 2w^3 that a morph of weight w bears its second class as label.
 
     Example:
-        >>> morph_probability(torch.tensor([0.0, 0.2, 0.5, 1.0]))
-        tensor([0.0000, 0.1040, 0.5000, 1.0000])
+        >>> morph_probability(torch.tensor([0.0, 0.25, 0.5, 1.0]))
+        tensor([0.0000, 0.1562, 0.5000, 1.0000])
     """
     return weight * weight * (3.0 - 2.0 * weight)
 

@@ -106,17 +106,8 @@ def _show_image(axes: Axes, samples: ArrayDataset, position: int) -> None:
     box = samples.batch(position)["boxes"][0] - 0.5  # imshow counts from pixel centres
     side = samples.images.shape[-1]
     left, top, right, bottom = box.clamp(-0.5 + side / 100, side - 0.5 - side / 100).tolist()
-    axes.add_patch(
-        Rectangle(
-            (left, top),
-            right - left,
-            bottom - top,
-            fill=False,
-            color="white",
-            lw=0.9,
-            clip_on=False,
-        )
-    )
+    width, height = right - left, bottom - top
+    axes.add_patch(Rectangle((left, top), width, height, fill=False, color="white", lw=0.9))
 
 
 def _show_classes(sheet: _Sheet, samples: ArrayDataset, textures: list[int]) -> None:

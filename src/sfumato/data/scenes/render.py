@@ -50,7 +50,7 @@ def sensor_noise(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
     Unlike `torch.randn`, the n-th number does not depend on how many are drawn at once.
     """
-    rest = torch.rand(shape, generator=generator).mul_(256.0)
+    rest = torch.rand(shape, generator=generator, dtype=torch.float32).mul_(256.0)
     total = rest.floor()
     rest = rest.sub_(total).mul_(256.0)
     middle = rest.floor()
@@ -61,7 +61,7 @@ def sensor_noise(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 def _centres(size: int) -> Tensor:
     """Pixel centres along a side of the image, in (-0.5, 0.5)."""
-    return (torch.arange(size) + 0.5) / size - 0.5
+    return (torch.arange(size, dtype=torch.float32) + 0.5) / size - 0.5
 
 
 def _spread(values: Tensor) -> Tensor:

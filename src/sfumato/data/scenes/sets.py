@@ -29,7 +29,7 @@ def generate(
     machine, and sample i is the same whatever `num_samples` is.
 
     A share `ambiguity` of the images are morphs, whose signed distance is (1 - w) d_a + w d_b for
-    two classes a, b and w uniform in [0.2, 0.8]; their label is b with probability 3w^2 - 2w^3.
+    two classes a, b and w uniform in [0.25, 0.75]; their label is b with probability 3w^2 - 2w^3.
     `posterior` holds these probabilities, and is one-hot for all other images. It is the
     distribution of the label given the parameters that the image was rendered from: what a perfect
     eye would know. A figure that is small, noisy or cut by the border keeps its one-hot row.
@@ -51,7 +51,7 @@ def generate(
         >>> from sfumato.data import scenes
         >>> samples = scenes.generate(20, seed=1)
         >>> samples.images.shape, samples.classes[samples.labels[0]]
-        (torch.Size([20, 3, 32, 32]), 'ring')
+        (torch.Size([20, 3, 32, 32]), 'house')
     """
     check_integer("num_samples", num_samples, low=1)
     check_scene_arguments(seed=seed, size=size, context=context, noise=noise)
@@ -71,7 +71,7 @@ def generate(
         classes=CLASSES,
         boxes=bounding_boxes(masks).unsqueeze(1),
         masks=masks,
-        objectness=masks.sum(dim=(1, 2)) / size**2,
+        objectness=masks.sum(dim=(1, 2)).float() / size**2,
         posterior=truth.posterior,
     )
 

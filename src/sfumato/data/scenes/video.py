@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer, check_number
-from sfumato.data.scenes.dice import Dice, cosine_sine, generator_for
+from sfumato.data.scenes.dice import Dice, cosine_sine, derive_seed, generator_for
 from sfumato.data.scenes.draw import (
     ROTATION,
     STRETCH,
@@ -108,7 +108,7 @@ def _draw_streams(
     streams: int, times: Tensor, seed: int, *, figures: int, context: float
 ) -> list[Scene]:
     """One scene per stream, with a row for each of the `times`."""
-    dice = Dice(streams, seed)
+    dice = Dice(streams, derive_seed(seed, "video"))
     order = dice.uniform(count=len(CLASSES)).argsort(dim=1, stable=True)
     habit = order[:, 0]
     stranger = dice.another(habit, len(CLASSES))
