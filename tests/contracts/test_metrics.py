@@ -94,7 +94,7 @@ def predictions(draw: st.DrawFn, at_least: int = 1) -> tuple[Tensor, Tensor]:
     return probs, torch.randint(CLASSES, (n,), generator=generator)
 
 
-battery = settings(max_examples=12, deadline=None)
+battery = settings(max_examples=8, deadline=None)
 
 
 def same(left: Tensor, right: Tensor, tolerance: float = 1e-9) -> None:

@@ -24,7 +24,7 @@ Make = Callable[..., tuple[Tensor, Tensor]]
 
 def size_of(figure) -> int:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
+    figure.savefig(buffer, format="png", dpi=50)
     return len(buffer.getvalue())
 
 

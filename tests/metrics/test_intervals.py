@@ -174,6 +174,30 @@ def test_comparison_with_itself_is_zero(make: Make) -> None:
     assert all((c.difference, c.low, c.high) == (0, 0, 0) for c in result.values())
 
 
+def test_both_models_see_the_same_draws(make: Make) -> None:
+    # The same predicted classes, but one model has two confidences and the other hundreds.
+    probs, target = make(300, 3)
+    hard = torch.nn.functional.one_hot(probs.argmax(1), 3).double()
+    hard[::2] = 0.9 * hard[::2] + 0.1 / 3
+    result = compare_predictions(target, probs=(probs, hard), resamples=300, generator=seeded())
+    assert (result["accuracy"].low, result["accuracy"].high) == (0, 0)
+    assert result["ece"].low > 0
+
+
+def test_as_many_pixels_as_images() -> None:
+    logits, target = torch.randn(4, 3, 2, 1), torch.randint(3, (4, 2, 1))
+    target[::2] = -100  # four pixels are left, in two of the four images
+    result = evaluate_predictions(target, logits=logits, resamples=200, generator=seeded())
+    low, high = result["nll_interval"]
+    assert low < result["nll"] < high
+    images = torch.nn.functional.cross_entropy(logits, target, reduction="none").sum((1, 2))
+    draws = draw_weights(4, 200, generator=seeded(), device=torch.device("cpu"))
+    kept = 2 * draws[:, 1::2].sum(1)
+    means = ((draws @ images.double()) / kept)[kept > 0]
+    expected = centred_interval(means, result["nll"], level=0.95)
+    assert (low, high) == pytest.approx(expected, abs=1e-6)
+
+
 def test_comparison_from_logits(make: Make) -> None:
     probs, target = make(300, 3)
     pair = (probs.log(), 2 * probs.log())

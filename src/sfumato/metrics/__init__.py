@@ -1,1 +1,128 @@
-"""What is measured: accuracy, likelihood, calibration, selective classification."""
+"""What is measured: accuracy, likelihood, calibration, selective classification.
+
+Functions take probabilities; classes of the same meaning stream, in memory that doesn't grow.
+The classes load on first use, because importing torchmetrics takes longer than all the rest.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sfumato.metrics.accuracy import accuracy
+from sfumato.metrics.brier import BrierDecomposition, brier_decomposition, brier_score
+from sfumato.metrics.calibration import ReliabilityBins, calibration_error, reliability
+from sfumato.metrics.classwise import classwise_calibration_error
+from sfumato.metrics.confidence import average_confidence, overconfidence, underconfidence
+from sfumato.metrics.evaluate import compare_predictions, evaluate_predictions
+from sfumato.metrics.figures import (
+    confidence_histogram,
+    confidence_map,
+    reliability_diagram,
+    risk_coverage_curve,
+)
+from sfumato.metrics.intervals import Comparison, bootstrap_interval, paired_difference
+from sfumato.metrics.likelihood import negative_log_likelihood
+from sfumato.metrics.segmentation import confusion_matrix, mean_iou
+from sfumato.metrics.selective import (
+    RiskCoverage,
+    accuracy_at_coverage,
+    aurc,
+    confidence_auroc,
+    excess_aurc,
+    risk_coverage,
+)
+from sfumato.metrics.signed import SignedError, debiased_calibration_error, signed_calibration_error
+from sfumato.metrics.smooth import ks_calibration_error, smooth_calibration_error
+from sfumato.metrics.threshold import ThresholdRates, threshold_rates
+from sfumato.metrics.truth import mean_objectness_deviation, true_calibration_error
+from sfumato.metrics.uncertainty import mutual_information, predictive_entropy
+
+if TYPE_CHECKING:
+    from sfumato.metrics.streaming import (
+        AURC,
+        Accuracy,
+        AccuracyAtCoverage,
+        AverageConfidence,
+        BrierScore,
+        CalibrationError,
+        ClasswiseCalibrationError,
+        ConfidenceAUROC,
+        ExcessAURC,
+        KSCalibrationError,
+        MeanIoU,
+        NegativeLogLikelihood,
+        Overconfidence,
+        Reliability,
+        SignedCalibrationError,
+        SmoothCalibrationError,
+        StreamingEvaluation,
+        TopKAccuracy,
+        Underconfidence,
+    )
+
+__all__ = [
+    "AURC",
+    "Accuracy",
+    "AccuracyAtCoverage",
+    "AverageConfidence",
+    "BrierDecomposition",
+    "BrierScore",
+    "CalibrationError",
+    "ClasswiseCalibrationError",
+    "Comparison",
+    "ConfidenceAUROC",
+    "ExcessAURC",
+    "KSCalibrationError",
+    "MeanIoU",
+    "NegativeLogLikelihood",
+    "Overconfidence",
+    "Reliability",
+    "ReliabilityBins",
+    "RiskCoverage",
+    "SignedCalibrationError",
+    "SignedError",
+    "SmoothCalibrationError",
+    "StreamingEvaluation",
+    "ThresholdRates",
+    "TopKAccuracy",
+    "Underconfidence",
+    "accuracy",
+    "accuracy_at_coverage",
+    "aurc",
+    "average_confidence",
+    "bootstrap_interval",
+    "brier_decomposition",
+    "brier_score",
+    "calibration_error",
+    "classwise_calibration_error",
+    "compare_predictions",
+    "confidence_auroc",
+    "confidence_histogram",
+    "confidence_map",
+    "confusion_matrix",
+    "debiased_calibration_error",
+    "evaluate_predictions",
+    "excess_aurc",
+    "ks_calibration_error",
+    "mean_iou",
+    "mean_objectness_deviation",
+    "mutual_information",
+    "negative_log_likelihood",
+    "overconfidence",
+    "paired_difference",
+    "predictive_entropy",
+    "reliability",
+    "reliability_diagram",
+    "risk_coverage",
+    "risk_coverage_curve",
+    "signed_calibration_error",
+    "smooth_calibration_error",
+    "threshold_rates",
+    "true_calibration_error",
+    "underconfidence",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("sfumato.metrics.streaming"), name)
+    raise AttributeError(f"module 'sfumato.metrics' has no attribute {name!r}")

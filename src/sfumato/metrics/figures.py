@@ -1,0 +1,224 @@
+"""Figures of calibration: reliability diagram, confidence histogram and map, risk-coverage curve.
+
+Each function returns a `matplotlib.figure.Figure`; save it with `figure.savefig("name.pdf")`.
+matplotlib is imported on use, so a metric doesn't pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sfumato.metrics.calibration import ReliabilityBins
+from sfumato.metrics.samples import check_shapes
+from sfumato.metrics.selective import RiskCoverage
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_ACCURACY, _OVER, _UNDER, _GREY = "#3b6ea5", "#c8553d", "#e0a526", "#666666"
+
+
+def reliability_diagram(bins: ReliabilityBins, *, title: str = "") -> Figure:
+    """Accuracy against confidence, the gap between them shaded, and how many samples each bin has.
+
+    The hatched part of a bar lies between accuracy and mean confidence: red where confidence is
+    higher, yellow where accuracy is. ECE and MCE of the bins are in the title.
+
+    Args:
+        bins: from `reliability` or `Reliability`; 15, 25 and 100 bins are all readable.
+        title: first line of the title.
+
+    Example:
+        >>> from sfumato.metrics import reliability
+        >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
+        >>> figure = reliability_diagram(reliability(probs, torch.tensor([0, 0, 1, 1])))
+        >>> len(figure.axes)
+        2
+    """
+    figure = _new_figure(4.2, 5.2)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
+    edges, share, confidence, accuracy = _as_lists(bins)
+    left, width = edges[:-1], [b - a for a, b in pairwise(edges)]
+    line = 0.6 if len(width) <= 30 else 0.2
+    base = [min(pair) for pair in zip(accuracy, confidence, strict=True)]
+    over = [c - b for c, b in zip(confidence, base, strict=True)]
+    under = [a - b for a, b in zip(accuracy, base, strict=True)]
+    upper.bar(left, base, width, align="edge", color=_ACCURACY, edgecolor="white", lw=line)
+    for gap, colour, hatch in ((over, _OVER, "///"), (under, _UNDER, "\\\\\\")):
+        shown = [edge for edge, height in zip(left, gap, strict=True) if height]
+        heights = [height for height in gap if height]
+        bottoms = [bottom for bottom, height in zip(base, gap, strict=True) if height]
+        style = {"color": colour + "50", "edgecolor": colour, "hatch": hatch, "lw": line}
+        upper.bar(shown, heights, width[0], bottoms, align="edge", **style)
+    upper.plot([0, 1], [0, 1], "--", color="black", lw=1)
+    upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+    upper.set_title(
+        _heading(title, "ECE {:.2%}   MCE {:.2%}   n = {:,}", *_errors(bins)),
+        loc="left",
+        fontsize=10,
+    )
+    lower.bar(left, share, width, align="edge", color=_GREY, edgecolor="white", lw=line)
+    lower.set(xlabel="confidence", ylabel="share")
+    _percent(lower.yaxis)
+    _gap_legend(figure)
+    return figure
+
+
+def confidence_histogram(bins: ReliabilityBins, *, title: str = "") -> Figure:
+    """How often each confidence occurs, with accuracy and mean confidence marked.
+
+    The distance between the two lines is the net over- or underconfidence.
+
+    Args:
+        bins: from `reliability` or `Reliability`.
+        title: first line of the title.
+
+    Example:
+        >>> from sfumato.metrics import reliability
+        >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
+        >>> figure = confidence_histogram(reliability(probs, torch.tensor([0, 0, 1, 1])))
+        >>> len(figure.axes)
+        1
+    """
+    figure = _new_figure(4.2, 3.2)
+    axes = figure.subplots()
+    edges, share, _, _ = _as_lists(bins)
+    width = [b - a for a, b in pairwise(edges)]
+    line = 0.6 if len(width) <= 30 else 0.2
+    axes.bar(edges[:-1], share, width, align="edge", color=_ACCURACY, edgecolor="white", lw=line)
+    total = float(bins.counts.sum()) or 1.0
+    mean = float((bins.confidences * bins.counts).nansum()) / total
+    accuracy = float((bins.accuracies * bins.counts).nansum()) / total
+    axes.axvline(accuracy, color="black", lw=1.4, label=f"accuracy {accuracy:.1%}")
+    axes.axvline(mean, color=_OVER, lw=1.4, ls="--", label=f"mean confidence {mean:.1%}")
+    axes.set(xlim=(0, 1), xlabel="confidence", ylabel="share of predictions")
+    _percent(axes.yaxis)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    axes.set_title(_heading(title, "n = {:,}", int(total)), loc="left", fontsize=10)
+    return figure
+
+
+def confidence_map(
+    probs: Tensor,
+    target: Tensor,
+    *,
+    image: Tensor | None = None,
+    title: str = "",
+    ignore_index: int = -100,
+) -> Figure:
+    """Confidence of every pixel of one image beside the pixels that are wrong.
+
+    A trustworthy segmentation is pale where it is wrong. Deeper colour is higher confidence;
+    ignored pixels are grey.
+
+    Args:
+        probs: class probabilities of one image; (C, H, W).
+        target: class indices; (H, W).
+        image: the image itself, uint8 or floating point in [0, 1]; (3, H, W) or (1, H, W).
+        title: title of the figure.
+        ignore_index: label of pixels that count for nothing.
+
+    Example:
+        >>> probs = torch.full((2, 4, 4), 0.5)
+        >>> len(confidence_map(probs, torch.zeros(4, 4, dtype=torch.long)).axes)
+        3
+    """
+    check_shapes("probs[None]", probs.unsqueeze(0), target.unsqueeze(0))
+    confidence, predicted = (x.detach().cpu() for x in probs.float().max(0))
+    label = target.cpu()
+    ignored = label == ignore_index
+    wrong = (predicted != label).float().masked_fill(ignored, torch.nan)
+    shown = confidence.masked_fill(ignored, torch.nan)
+    panels = 2 if image is None else 3
+    height, width = label.shape
+    figure = _new_figure(2.9 * panels + 0.8, 2.9 * min(max(height / width, 0.3), 2.5) + 0.9)
+    axes = list(figure.subplots(1, panels, squeeze=False)[0])
+    if image is not None:
+        _show(axes.pop(0), image.detach().cpu().movedim(0, -1).squeeze(-1), "image", cmap="gray")
+    share = float(wrong.nanmean())
+    _show(axes[0], wrong, f"wrong ({share:.1%})", cmap="Greys", vmin=0, vmax=1)
+    drawn = _show(axes[1], shown, "confidence", cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(drawn, ax=axes[1], shrink=0.8, anchor=(0.0, 1.0), panchor=False)
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def risk_coverage_curve(curves: Mapping[str, RiskCoverage], *, title: str = "") -> Figure:
+    """Error of the predictions that are kept against the share that is kept, one line per model.
+
+    Args:
+        curves: name to `risk_coverage(...)`.
+        title: title of the figure.
+
+    Example:
+        >>> from sfumato.metrics import risk_coverage
+        >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
+        >>> curve = risk_coverage(probs, torch.tensor([0, 0, 1, 1]))
+        >>> len(risk_coverage_curve({"model": curve}).axes)
+        1
+    """
+    if not curves:
+        raise ValueError("curves must hold at least one risk-coverage curve, got none")
+    figure = _new_figure(4.6, 3.4)
+    axes = figure.subplots()
+    for number, (name, curve) in enumerate(curves.items()):
+        line = ("-", "--", "-.", ":")[number % 4]
+        x, y = curve.coverage.tolist(), curve.risk.tolist()
+        axes.step(x, y, line, where="post", label=name, lw=1.5)
+    axes.set(xlim=(0, 1), xlabel="share of predictions kept", ylabel="error of those kept")
+    axes.set_ylim(bottom=0)
+    _percent(axes.xaxis)
+    _percent(axes.yaxis)
+    axes.legend(frameon=False)
+    axes.set_title(title, loc="left", fontsize=10)
+    return figure
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def _percent(axis: Any) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    axis.set_major_formatter(PercentFormatter(1.0))
+
+
+def _heading(title: str, form: str, *numbers: float) -> str:
+    return f"{title}\n{form.format(*numbers)}".strip()
+
+
+def _gap_legend(figure: Figure) -> None:
+    from matplotlib.patches import Patch
+
+    over = Patch(facecolor=_OVER + "50", edgecolor=_OVER, hatch="///", label="overconfident")
+    under = Patch(facecolor=_UNDER + "50", edgecolor=_UNDER, hatch="\\\\\\", label="underconfident")
+    figure.legend(handles=[over, under], loc="outside lower center", ncols=2, frameon=False)
+
+
+def _show(axes: Axes, picture: Tensor, title: str, **style: Any) -> Any:
+    axes.set_title(title)
+    axes.set(xticks=[], yticks=[], facecolor="#d9d9d9", anchor="N")
+    return axes.imshow(picture.numpy(), interpolation="nearest", **style)
+
+
+def _as_lists(bins: ReliabilityBins) -> tuple[list[float], list[float], list[float], list[float]]:
+    """Edges, shares, mean confidences and accuracies; empty bins draw nothing."""
+    share = bins.counts / bins.counts.sum().clamp(min=1)
+    confidence, accuracy = bins.confidences.nan_to_num(), bins.accuracies.nan_to_num()
+    return bins.edges.tolist(), share.tolist(), confidence.tolist(), accuracy.tolist()
+
+
+def _errors(bins: ReliabilityBins) -> tuple[float, float, int]:
+    gap = (bins.confidences - bins.accuracies).abs().nan_to_num()
+    total = int(bins.counts.sum())
+    return float((gap * bins.counts).sum()) / max(total, 1), float(gap.max()), total

@@ -1,0 +1,200 @@
+"""From predictions to what the metrics need of each sample: confidence, correctness, likelihood.
+
+Every metric of a top label reads its numbers here, so that the definitions of confidence, of a
+correct prediction and of a valid sample can't drift apart.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfumato._checks import check_class_indices, check_floating
+
+_TOLERANCE = {torch.bfloat16: 1e-2}
+_DEFAULT_TOLERANCE = 1e-3
+_SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_FINITE = "logits must be finite, got NaN or infinity"
+
+
+class Samples(NamedTuple):
+    """One entry for each sample that counts, in the order of the input.
+
+    Args:
+        confidence: probability of the predicted class.
+        correct: true where the predicted class (the first, if several tie) is the label.
+        log_likelihood: log probability of the label.
+    """
+
+    confidence: Tensor  # (M,)
+    correct: Tensor  # (M,) bool
+    log_likelihood: Tensor  # (M,)
+
+
+def score(
+    predictions: Tensor,
+    target: Tensor,
+    *,
+    from_logits: bool = False,
+    ignore_index: int = -100,
+    validate: bool = True,
+) -> Samples:
+    """Confidence, correctness and log likelihood of every sample that is not ignored.
+
+    The label's entry is compared with the best of the others: two vectorised passes, where an
+    `argmax` over the class axis would be several times slower on a CPU.
+
+    Args:
+        predictions: logits or probabilities, as `from_logits` says.
+        target: class indices.
+        from_logits: what `predictions` are.
+        ignore_index: label of entries that count for nothing.
+        validate: check the values; shapes are always checked.
+
+    Shape:
+        predictions: (N, C) or (N, C, d1, ...); target: (N,) or (N, d1, ...).
+
+    Raises:
+        ValueError: for rows that don't sum to one, negative, NaN, or labels out of range.
+    """
+    values, label, valid = _prepare(
+        predictions, target, from_logits=from_logits, ignore_index=ignore_index, validate=validate
+    )
+    label = label if valid is None else label.where(valid, 0)
+    column = label.unsqueeze(1)
+    own = values.gather(1, column).squeeze(1)
+    other = values.scatter(1, column, -torch.inf).amax(1)
+    correct = _resolve_ties(values, label, own > other, own == other)
+    top = torch.maximum(own, other)
+    if from_logits:
+        normaliser = (values - top.unsqueeze(1)).exp_().sum(1)
+        if validate:
+            _check_rows(normaliser.isfinite(), valid, _FINITE)
+        confidence, log_likelihood = 1 / normaliser, own - top - normaliser.log()
+    else:
+        confidence, log_likelihood = top, own.log()
+    if valid is not None:
+        return Samples(confidence[valid], correct[valid], log_likelihood[valid])
+    if confidence.ndim == 1:
+        return Samples(confidence, correct, log_likelihood)
+    return Samples(confidence.flatten(), correct.flatten(), log_likelihood.flatten())
+
+
+def _resolve_ties(values: Tensor, label: Tensor, correct: Tensor, tied: Tensor) -> Tensor:
+    """Where the label ties with another class, the first of the tied classes is predicted."""
+    if bool(tied.any()):
+        rows = values.movedim(1, -1)[tied]  # (T, C)
+        correct = correct.masked_scatter(tied, rows.argmax(1) == label[tied])
+    return correct
+
+
+def flat_rows(
+    predictions: Tensor,
+    target: Tensor,
+    *,
+    from_logits: bool = False,
+    ignore_index: int = -100,
+    validate: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Probabilities (M, C) and labels (M,) of the samples that are not ignored."""
+    values, label, valid = _prepare(
+        predictions, target, from_logits=from_logits, ignore_index=ignore_index, validate=validate
+    )
+    if from_logits:
+        values = values.softmax(1)
+        if validate:
+            _check_rows(values.select(1, 0).isfinite(), valid, _FINITE)
+    rows = values.movedim(1, -1)
+    if valid is None:
+        return rows.reshape(-1, rows.shape[-1]), label.flatten()
+    return rows[valid], label[valid]
+
+
+def _prepare(
+    predictions: Tensor, target: Tensor, *, from_logits: bool, ignore_index: int, validate: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Checked values in float32 or float64, labels, and which entries count (None: all)."""
+    name = "logits" if from_logits else "probs"
+    check_shapes(name, predictions, target)
+    if predictions.requires_grad:
+        predictions = predictions.detach()
+    num_classes = predictions.shape[1]
+    valid = valid_entries(target, num_classes, ignore_index=ignore_index, validate=validate)
+    if validate and not from_logits:
+        check_distribution(name, predictions, valid=valid)
+    values = predictions if predictions.dtype == torch.float64 else predictions.float()
+    return values, target.long(), valid
+
+
+def check_shapes(name: str, predictions: Tensor, target: Tensor) -> None:
+    """Raise unless `predictions` is (N, C, ...) with C >= 2 and `target` is (N, ...)."""
+    check_floating(name, predictions)
+    if not isinstance(target, Tensor):
+        raise TypeError(f"target must be a tensor, got {type(target).__name__}")
+    if predictions.ndim < 2 or predictions.shape[1] < 2:
+        raise ValueError(
+            f"{name} must be (N, C) or (N, C, d1, ...) with C >= 2 classes, "
+            f"got {tuple(predictions.shape)}. "
+            "For one probability per sample pass torch.stack([1 - p, p], 1)."
+        )
+    expected = (predictions.shape[0], *predictions.shape[2:])
+    if tuple(target.shape) != expected:
+        raise ValueError(
+            f"target must be {expected} for {name} {tuple(predictions.shape)}, "
+            f"got {tuple(target.shape)}. Targets are class indices, one for each sample."
+        )
+
+
+def valid_entries(
+    target: Tensor, num_classes: int, *, ignore_index: int, validate: bool
+) -> Tensor | None:
+    """Mask of the entries that count, or None where all do."""
+    if target.is_floating_point() or target.dtype == torch.bool:
+        check_class_indices("target", target, num_classes)
+    if not target.numel():
+        return None
+    target = target.long()  # in uint8, 156 equals -100
+    low, high = (int(end) for end in target.aminmax())
+    inside = low >= 0 and high < num_classes
+    if inside and not 0 <= ignore_index < num_classes:
+        return None
+    if validate and not inside:
+        check_class_indices("target", target, num_classes, ignore_index=ignore_index)
+    return target != ignore_index
+
+
+def check_distribution(name: str, probs: Tensor, *, valid: Tensor | None = None) -> None:
+    """Raise unless every row along axis 1 is non-negative and sums to one.
+
+    The sum may be off by 1e-3 (1e-2 in bfloat16), so that rounded tables pass and logits don't.
+    """
+    if not probs.numel():
+        return
+    probs = probs.detach()
+    tolerance = _TOLERANCE.get(probs.dtype, _DEFAULT_TOLERANCE)
+    # Sign bits, read as integers: the fastest way to bring the values into the cache, too.
+    signed = int(probs.view(_SIGNED[probs.element_size()]).amin()) < 0
+    sums = probs.sum(1, dtype=torch.float64 if probs.dtype == torch.float64 else torch.float32)
+    low, high = (float(end) for end in sums.aminmax())
+    if not 1 - tolerance <= low <= high <= 1 + tolerance:
+        what = f"{name} must sum to one over the classes (within {tolerance:g}) and hold no NaN"
+        good = (sums - 1).abs() <= tolerance
+        _check_rows(good, valid, what, shown=sums, hint="For raw scores pass logits.")
+    if signed:
+        lowest = probs.amin(1)
+        _check_rows(lowest >= 0, valid, f"{name} must not be negative", shown=lowest)
+
+
+def _check_rows(
+    good: Tensor, valid: Tensor | None, what: str, *, shown: Tensor | None = None, hint: str = ""
+) -> None:
+    """Raise with the position of the first row that counts and is not good."""
+    if bool(good.all()):
+        return
+    bad = ~good if valid is None else ~good & valid
+    if bool(bad.any()):
+        where = tuple(int(i) for i in bad.nonzero()[0])
+        value = "" if shown is None else f", got {float(shown[where]):.6g}"
+        raise ValueError(f"{what}{value} at sample {where}. {hint}".rstrip(". "))

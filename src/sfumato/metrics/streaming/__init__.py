@@ -1,0 +1,51 @@
+"""The metrics as `torchmetrics.Metric` classes: streams of any length in constant memory."""
+
+from sfumato.metrics.streaming.calibration import (
+    CalibrationError,
+    KSCalibrationError,
+    Reliability,
+    SignedCalibrationError,
+    SmoothCalibrationError,
+)
+from sfumato.metrics.streaming.classes import (
+    BrierScore,
+    ClasswiseCalibrationError,
+    MeanIoU,
+    TopKAccuracy,
+)
+from sfumato.metrics.streaming.confidence import (
+    Accuracy,
+    AverageConfidence,
+    NegativeLogLikelihood,
+    Overconfidence,
+    StreamingEvaluation,
+    Underconfidence,
+)
+from sfumato.metrics.streaming.selective import (
+    AURC,
+    AccuracyAtCoverage,
+    ConfidenceAUROC,
+    ExcessAURC,
+)
+
+__all__ = [
+    "AURC",
+    "Accuracy",
+    "AccuracyAtCoverage",
+    "AverageConfidence",
+    "BrierScore",
+    "CalibrationError",
+    "ClasswiseCalibrationError",
+    "ConfidenceAUROC",
+    "ExcessAURC",
+    "KSCalibrationError",
+    "MeanIoU",
+    "NegativeLogLikelihood",
+    "Overconfidence",
+    "Reliability",
+    "SignedCalibrationError",
+    "SmoothCalibrationError",
+    "StreamingEvaluation",
+    "TopKAccuracy",
+    "Underconfidence",
+]
