@@ -1,5 +1,38 @@
 """Why smoothing works: spectra, landscapes, profiles."""
 
+from sfumato.analysis.directions import filter_direction
+from sfumato.analysis.feature_covariance import (
+    FeatureCovariance,
+    feature_covariance,
+    plot_feature_covariances,
+)
+from sfumato.analysis.feature_deviation import (
+    FeatureDeviation,
+    feature_deviation,
+    plot_feature_deviations,
+)
+from sfumato.analysis.feature_spectrum import (
+    FeatureSpectrum,
+    feature_spectrum,
+    plot_feature_spectra,
+)
+from sfumato.analysis.feature_taps import stage_blocks, stage_ends
+from sfumato.analysis.frequency_response import (
+    FrequencyResponse,
+    frequency_response,
+    plot_frequency_responses,
+)
+from sfumato.analysis.hessian import HessianSpectrum, hessian_max_spectrum
+from sfumato.analysis.hessian_density import HessianDensity, hessian_density
+from sfumato.analysis.hessian_figures import (
+    eigenvalue_outliers,
+    plot_hessian_densities,
+    plot_hessian_spectra,
+)
+from sfumato.analysis.landscape import LossLandscape, loss_landscape
+from sfumato.analysis.landscape_figures import plot_loss_landscapes
+from sfumato.analysis.loss_variance import LossVariance, loss_variance, plot_loss_variances
+from sfumato.analysis.sharpness import ExpectedSharpness, expected_sharpness
 from sfumato.analysis.smoothing_profile import (
     SmoothingProfile,
     active_share,
@@ -7,4 +40,39 @@ from sfumato.analysis.smoothing_profile import (
     smoothing_profile,
 )
 
-__all__ = ["SmoothingProfile", "active_share", "plot_smoothing_profile", "smoothing_profile"]
+__all__ = [
+    "ExpectedSharpness",
+    "FeatureCovariance",
+    "FeatureDeviation",
+    "FeatureSpectrum",
+    "FrequencyResponse",
+    "HessianDensity",
+    "HessianSpectrum",
+    "LossLandscape",
+    "LossVariance",
+    "SmoothingProfile",
+    "active_share",
+    "eigenvalue_outliers",
+    "expected_sharpness",
+    "feature_covariance",
+    "feature_deviation",
+    "feature_spectrum",
+    "filter_direction",
+    "frequency_response",
+    "hessian_density",
+    "hessian_max_spectrum",
+    "loss_landscape",
+    "loss_variance",
+    "plot_feature_covariances",
+    "plot_feature_deviations",
+    "plot_feature_spectra",
+    "plot_frequency_responses",
+    "plot_hessian_densities",
+    "plot_hessian_spectra",
+    "plot_loss_landscapes",
+    "plot_loss_variances",
+    "plot_smoothing_profile",
+    "smoothing_profile",
+    "stage_blocks",
+    "stage_ends",
+]
