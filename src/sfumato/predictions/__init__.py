@@ -1,16 +1,35 @@
-"""Smoothing the outputs: ensembles over weights and over time, temperature scaling."""
+"""Smoothing the outputs: ensembles over weights and over time, and post-hoc scaling."""
 
+from sfumato.predictions.bias import BiasScaler
 from sfumato.predictions.ensemble import DeepEnsemble
+from sfumato.predictions.ensemble_temperature import EnsembleTemperatureScaler
+from sfumato.predictions.isotonic import IsotonicScaler
+from sfumato.predictions.logit_normalisation import LogitNormaliser, normalise_logits
 from sfumato.predictions.mc_dropout import MCDropout, SampledPrediction
 from sfumato.predictions.temperature import TemperatureScaler
+from sfumato.predictions.temperature_table import (
+    HeldOutPredictions,
+    TemperatureRow,
+    temperature_table,
+)
 from sfumato.predictions.temporal import TemporalSmoother, TemporalStep, temporal_weights
+from sfumato.predictions.vector import VectorScaler
 
 __all__ = [
+    "BiasScaler",
     "DeepEnsemble",
+    "EnsembleTemperatureScaler",
+    "HeldOutPredictions",
+    "IsotonicScaler",
+    "LogitNormaliser",
     "MCDropout",
     "SampledPrediction",
+    "TemperatureRow",
     "TemperatureScaler",
     "TemporalSmoother",
     "TemporalStep",
+    "VectorScaler",
+    "normalise_logits",
+    "temperature_table",
     "temporal_weights",
 ]

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_class_indices, check_floating, check_integer
+from sfumato._checks import check_choice, check_floating, check_integer
+from sfumato.predictions.held_out import calibration_error, held_out_rows, minimise
 
 GRID = torch.arange(1, 101) / 10  # 0.1, 0.2, ... 10.0, the papers' grid
 _LOWEST, _HIGHEST = 1e-2, 1e2
@@ -48,6 +49,8 @@ class TemperatureScaler(nn.Module):
         temperature by ECE on the grid ("ece"), the paper by NLL ("nll", the default).
     """
 
+    _temperature: Tensor
+
     def __init__(self, method: Literal["nll", "ece"] = "nll", *, num_bins: int = 15) -> None:
         super().__init__()
         check_choice("method", method, ("nll", "ece"))
@@ -66,9 +69,9 @@ class TemperatureScaler(nn.Module):
 
     def fit(self, logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> TemperatureScaler:
         """Find the temperature on held-out logits; returns itself."""
-        rows, labels = _valid_rows(logits, target, ignore_index)
+        rows, labels = held_out_rows(logits, target, ignore_index)
         if self.method == "nll":
-            value = _fit_likelihood(rows, labels)
+            value = fit_likelihood(rows, labels)
         else:
             value = _fit_calibration(rows, labels, self.num_bins)
         self._temperature.fill_(value)
@@ -82,42 +85,15 @@ class TemperatureScaler(nn.Module):
         return f"method={self.method!r}, temperature={float(self._temperature):.4g}"
 
 
-def _valid_rows(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    check_floating("logits", logits, hint="Pass logits, not probabilities")
-    if logits.ndim < 2 or target.shape != logits.shape[:1] + logits.shape[2:]:
-        raise ValueError(
-            f"logits must be (N, C, ...) and target (N, ...), got {tuple(logits.shape)} and "
-            f"{tuple(target.shape)}"
-        )
-    check_class_indices("target", target, logits.shape[1], ignore_index=ignore_index)
-    keep = target.reshape(-1) != ignore_index
-    rows = logits.detach().movedim(1, -1).reshape(-1, logits.shape[1])[keep].double()
-    if not len(rows):
-        raise ValueError("there is no valid entry to fit on: target is empty or all ignored")
-    if not bool(torch.isfinite(rows).all()):
-        raise ValueError("logits must be finite to fit a temperature; some are NaN or infinite")
-    return rows, target.reshape(-1)[keep].long()
-
-
-@torch.enable_grad()
-def _fit_likelihood(rows: Tensor, labels: Tensor) -> float:
+def fit_likelihood(rows: Tensor, labels: Tensor) -> float:
+    """The temperature of least negative log-likelihood, within [0.01, 100]."""
     log_temperature = torch.zeros((), dtype=torch.float64, device=rows.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [log_temperature],
-        max_iter=100,
-        tolerance_grad=1e-10,
-        tolerance_change=1e-14,
-        line_search_fn="strong_wolfe",
-    )
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
+    def loss() -> Tensor:
         bounded = log_temperature.clamp(math.log(_LOWEST), math.log(_HIGHEST))
-        loss = F.cross_entropy(rows * (-bounded).exp(), labels)
-        loss.backward()
-        return loss
+        return F.cross_entropy(rows * (-bounded).exp(), labels)
 
-    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    minimise(loss, [log_temperature])
     return min(max(float(log_temperature.detach().exp()), _LOWEST), _HIGHEST)
 
 
@@ -127,12 +103,5 @@ def _fit_calibration(rows: Tensor, labels: Tensor, num_bins: int) -> float:
     errors = []
     for temperature in GRID.tolist():
         confidence = (shifted / temperature).exp().sum(1).reciprocal()
-        errors.append(_calibration_error(confidence, correct, num_bins))
+        errors.append(calibration_error(confidence, correct, num_bins))
     return float(GRID[int(torch.stack(errors).argmin())])
-
-
-def _calibration_error(confidence: Tensor, correct: Tensor, num_bins: int) -> Tensor:
-    """ECE with right-closed bins of equal width."""
-    bins = (confidence * num_bins).ceil().long().clamp(1, num_bins) - 1
-    gaps = confidence.new_zeros(num_bins).index_add_(0, bins, correct - confidence)
-    return gaps.abs().sum() / len(confidence)

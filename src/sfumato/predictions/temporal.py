@@ -7,13 +7,12 @@ used in Blurs Behave Like Ensembles, Park and Kim, ICML 2022, Eq. (3).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_floating, check_integer, check_number
+from sfumato.predictions.held_out import adopt_shapes
 
 
 def temporal_weights(length: int, decay: float) -> Tensor:
@@ -100,6 +99,7 @@ class TemporalSmoother(nn.Module):
         self.register_buffer("history", torch.empty(0))
         self.register_buffer("seen", torch.empty(0))
         self.register_buffer("last_frame", torch.empty(0))
+        self.register_load_state_dict_pre_hook(adopt_shapes)
 
     def forward(self, probs: Tensor, frame: Tensor | None = None) -> Tensor:
         """The smoothed probabilities of this frame.
@@ -145,13 +145,6 @@ class TemporalSmoother(nn.Module):
             change = (frame - self.last_frame).abs().flatten(1).mean(1)
             self.reset(change > self.cut_threshold)
         self.last_frame = frame
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        # The buffers take their shape from the first frame, so they are replaced, not filled.
-        for name in ("history", "seen", "last_frame"):
-            if prefix + name in state_dict:
-                setattr(self, name, torch.empty_like(state_dict[prefix + name]))
-        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[arg-type]
 
     def extra_repr(self) -> str:
         kept = math.exp(-self.decay)

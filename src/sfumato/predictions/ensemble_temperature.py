@@ -1,0 +1,97 @@
+"""Ensemble temperature scaling: tempered, raw and uniform probabilities, mixed.
+
+Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning,
+Zhang, Kailkhura and Han, ICML 2020.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.predictions.held_out import check_logits, held_out_rows, minimise
+from sfumato.predictions.temperature import fit_likelihood
+
+
+class EnsembleTemperatureScaler(nn.Module):
+    """Mixes tempered, raw and uniform probabilities with weights fitted on held-out predictions.
+
+    p = w_1 softmax(z / T) + w_2 softmax(z) + w_3 / C with w >= 0, sum w = 1. T is that of
+    temperature scaling; the two free weights then let confidences below those of a single
+    temperature appear where the network is surely wrong at times. The order of the classes stays.
+
+    The call gives log p, which serves as logits: softmax gives p back.
+
+    Shape:
+        logits: (N, C) or (N, C, d1, ...); target: class indices (N, d1, ...).
+
+    Raises:
+        ValueError: used before `fit`, or nothing to fit on.
+
+    Example:
+        >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
+        >>> scaler = EnsembleTemperatureScaler().fit(logits, torch.tensor([0, 0, 0, 1]))
+        >>> round(scaler(logits).softmax(1)[0, 0].item(), 3)
+        0.75
+
+    Reference:
+        Zhang et al. 2020, Sec. 4 (ETS). Differs: the released code offers squared error beside
+        the likelihood that is used here, and keeps T within [0.05, 5] instead of [0.01, 100].
+    """
+
+    _state: Tensor  # T, w_1, w_2, w_3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("_state", torch.full((4,), math.nan, dtype=torch.float64))
+
+    @property
+    def temperature(self) -> float:
+        """The fitted temperature T of the first part."""
+        return float(self._fitted()[0])
+
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """The fitted weights of the tempered, raw and uniform probabilities; they sum to 1."""
+        tempered, raw, uniform = self._fitted()[1:].tolist()
+        return tempered, raw, uniform
+
+    def fit(
+        self, logits: Tensor, target: Tensor, *, ignore_index: int = -100
+    ) -> EnsembleTemperatureScaler:
+        """Find the temperature, then the weights, on held-out logits; returns itself."""
+        rows, labels = held_out_rows(logits, target, ignore_index)
+        temperature = fit_likelihood(rows, labels)
+        parts = _log_parts(rows, temperature)  # (3, M, C)
+        true = parts.gather(2, labels.expand(3, -1).unsqueeze(2))[..., 0]  # (3, M)
+        scores = rows.new_zeros(3).requires_grad_()
+
+        def loss() -> Tensor:
+            return -(scores.log_softmax(0)[:, None] + true).logsumexp(0).mean()
+
+        minimise(loss, [scores])
+        self._state.copy_(torch.cat([rows.new_tensor([temperature]), scores.detach().softmax(0)]))
+        return self
+
+    def forward(self, logits: Tensor) -> Tensor:
+        check_logits(logits)
+        temperature, weights = self.temperature, self._fitted()[1:].to(logits)
+        shape = (3, *[1] * logits.ndim)
+        return (_log_parts(logits, temperature) + weights.log().view(shape)).logsumexp(0)
+
+    def _fitted(self) -> Tensor:
+        if bool(self._state.isnan().any()):
+            raise ValueError("the weights are not known yet: call fit(logits, target) first")
+        return self._state
+
+    def extra_repr(self) -> str:
+        temperature, *weights = self._state.tolist()
+        return f"temperature={temperature:.4g}, weights={[round(w, 4) for w in weights]}"
+
+
+def _log_parts(logits: Tensor, temperature: float) -> Tensor:
+    """Logarithms of the tempered, the raw and the uniform probabilities, (3, N, C, ...)."""
+    uniform = torch.full_like(logits, -math.log(logits.shape[1]))
+    return torch.stack([(logits / temperature).log_softmax(1), logits.log_softmax(1), uniform])

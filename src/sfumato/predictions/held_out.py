@@ -1,0 +1,89 @@
+"""What all post-hoc scalers share: held-out rows, a fit by likelihood, calibration error, state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._checks import check_class_indices, check_floating
+
+
+def check_logits(logits: Tensor) -> None:
+    """Raise unless `logits` is floating point (N, C, ...)."""
+    check_floating("logits", logits, hint="Pass logits, not probabilities")
+    if logits.ndim < 2:
+        raise ValueError(f"logits must be (N, C, ...), got {tuple(logits.shape)}")
+
+
+def held_out_rows(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Checked logits (M, C) in double precision and labels (M,) of the entries that count."""
+    check_floating("logits", logits, hint="Pass logits, not probabilities")
+    if logits.ndim < 2 or target.shape != logits.shape[:1] + logits.shape[2:]:
+        raise ValueError(
+            f"logits must be (N, C, ...) and target (N, ...), got {tuple(logits.shape)} and "
+            f"{tuple(target.shape)}"
+        )
+    check_class_indices("target", target, logits.shape[1], ignore_index=ignore_index)
+    keep = target.reshape(-1) != ignore_index
+    rows = logits.detach().movedim(1, -1).reshape(-1, logits.shape[1])[keep].double()
+    if not len(rows):
+        raise ValueError("there is no valid entry to fit on: target is empty or all ignored")
+    if not bool(torch.isfinite(rows).all()):
+        raise ValueError("logits must be finite to fit on; some are NaN or infinite")
+    return rows, target.reshape(-1)[keep].long()
+
+
+@torch.enable_grad()
+def minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
+    """Bring `parameters` to the minimum of `loss` with L-BFGS."""
+    optimizer = torch.optim.LBFGS(
+        parameters,
+        max_iter=100,
+        tolerance_grad=1e-10,
+        tolerance_change=1e-14,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+
+
+def calibration_error(confidence: Tensor, correct: Tensor, num_bins: int) -> Tensor:
+    """ECE with right-closed bins of equal width."""
+    bins = (confidence * num_bins).ceil().long().clamp(1, num_bins) - 1
+    gaps = confidence.new_zeros(num_bins).index_add_(0, bins, correct - confidence)
+    return gaps.abs().sum() / len(confidence)
+
+
+def check_fitted(name: str, value: Tensor, logits: Tensor) -> None:
+    """Raise unless the per-class buffer `value` (C, ...) is fitted and matches `logits`."""
+    check_logits(logits)
+    if not value.numel():
+        raise ValueError(f"the {name} is not known yet: call fit(logits, target) first")
+    if len(value) != logits.shape[1]:
+        raise ValueError(
+            f"logits must have the {len(value)} classes of the fit, got {tuple(logits.shape)}"
+        )
+
+
+def along_classes(values: Tensor, logits: Tensor) -> Tensor:
+    """One value per class (C,) as (C, 1, ...), to meet logits (N, C, ...) in their own type."""
+    return values.to(logits).view(-1, *[1] * (logits.ndim - 2))
+
+
+def adopt_shapes(
+    module: nn.Module, state_dict: Mapping[str, Tensor], prefix: str, *_rest: Any
+) -> None:
+    """Load hook for buffers whose shape is known only from data: take the shape that was saved."""
+    for name, buffer in list(module.named_buffers(recurse=False)):
+        saved = state_dict.get(prefix + name)
+        if saved is not None:
+            setattr(module, name, torch.empty_like(saved, device=buffer.device))

@@ -1,0 +1,144 @@
+"""Post-hoc logit normalisation: restores the order of confidences that label smoothing spoils.
+
+Towards Understanding Why Label Smoothing Degrades Selective Classification and How to Fix It, Xia
+et al., ICLR 2025 (arXiv 2403.14715), after How to Fix a Broken Confidence Estimator, Cattelan and
+Silva, UAI 2024 (MaxLogit-pNorm).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._checks import check_number
+from sfumato.predictions.held_out import check_logits, held_out_rows
+
+ORDERS = tuple(float(order) for order in range(10))
+_SOFTMAX = -1.0  # stored in place of an order where softmax ranks best
+
+
+def normalise_logits(logits: Tensor, *, order: float) -> Tensor:
+    """Centred logits divided by their p-norm; their maximum is the confidence.
+
+    z' = (z - mean(z)) / ||z - mean(z)||_p. Label smoothing holds the largest logit down most where
+    the prediction is right, so the maximum softmax probability ranks right and wrong predictions
+    badly; the norm of the logits carries what was lost.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        order: p of the norm; 0 centres only.
+
+    Shape:
+        like `logits`; logits that are all equal give zeros.
+
+    Raises:
+        ValueError: two classes, where z' is the same for all samples, or a negative order.
+
+    Example:
+        >>> normalise_logits(torch.tensor([[5.0, 1.0, 0.0]]), order=2)
+        tensor([[ 0.8018, -0.2673, -0.5345]])
+
+    Reference:
+        Xia et al. 2025, Sec. 5; Cattelan and Silva 2024 (p chosen by area under risk-coverage).
+    """
+    check_logits(logits)
+    check_number("order", order, low=0.0)
+    centred = logits - logits.mean(1, keepdim=True)
+    if order == 0:
+        return centred
+    if logits.shape[1] < 3:
+        raise ValueError(
+            f"logits must have at least 3 classes, got {tuple(logits.shape)}: normalised logits of "
+            "two classes are the same for all samples. Use order=0 or the softmax."
+        )
+    tiny = torch.finfo(logits.dtype).tiny
+    # The largest entry is divided out first: powers of big logits would overflow.
+    unit = centred / centred.abs().amax(1, keepdim=True).clamp_min(tiny)
+    return unit / torch.linalg.vector_norm(unit, order, 1, keepdim=True).clamp_min(tiny)
+
+
+class LogitNormaliser(nn.Module):
+    """Turns logits into scores whose maximum ranks predictions by how likely they are right.
+
+    `fit` takes the order with the smallest area under the risk-coverage curve on held-out data, of
+    0, 1, ... 9 and the softmax itself (which networks trained with hard labels may need). Scores
+    order predictions for selective classification; they are no probabilities, and the predicted
+    class stays.
+
+    Args:
+        order: p of the norm, to use without `fit`; see `normalise_logits`.
+
+    Shape:
+        logits: (N, C) or (N, C, d1, ...); target: class indices (N, d1, ...).
+
+    Raises:
+        ValueError: used without an order before `fit`, or nothing to fit on.
+
+    Example:
+        >>> scorer = LogitNormaliser(order=2)
+        >>> scorer.confidence(torch.tensor([[5.0, 1.0, 0.0], [5.0, 4.0, 0.0]]))
+        tensor([0.8018, 0.5345])
+
+    Reference:
+        `normalise_logits`. Differs: order 0, in the released code of Cattelan and Silva a division
+        by the number of classes, leaves the centred logits as they are; the ranking is the same.
+    """
+
+    _order: Tensor
+
+    def __init__(self, order: float | None = None) -> None:
+        super().__init__()
+        if order is not None:
+            check_number("order", order, low=0.0)
+        value = math.nan if order is None else order
+        self.register_buffer("_order", torch.tensor(value, dtype=torch.float64))
+
+    @property
+    def order(self) -> float | None:
+        """The order p of the norm; None where the softmax ranked best."""
+        value = float(self._order)
+        if math.isnan(value):
+            raise ValueError(
+                "the order is not known yet: call fit(logits, target) first, or give order="
+            )
+        return None if value == _SOFTMAX else value
+
+    def fit(self, logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> LogitNormaliser:
+        """Find the order on held-out logits; returns itself. The softmax wins among equals."""
+        rows, labels = held_out_rows(logits, target, ignore_index)
+        wrong = (rows.argmax(1) != labels).double()
+        orders = ORDERS if rows.shape[1] > 2 else (0.0,)
+        areas = [
+            float(_risk_coverage_area(_scores(rows, order).amax(1), wrong))
+            for order in (None, *orders)
+        ]
+        self._order.fill_((_SOFTMAX, *orders)[areas.index(min(areas))])
+        return self
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """The scores, like `logits`: normalised logits, or log probabilities for the softmax."""
+        check_logits(logits)
+        return _scores(logits, self.order)
+
+    def confidence(self, logits: Tensor) -> Tensor:
+        """The largest score of each prediction, (N, ...)."""
+        return self(logits).amax(1)
+
+    def extra_repr(self) -> str:
+        value = float(self._order)
+        return f"order={'softmax' if value == _SOFTMAX else f'{value:g}'}"
+
+
+def _scores(logits: Tensor, order: float | None) -> Tensor:
+    return logits.log_softmax(1) if order is None else normalise_logits(logits, order=order)
+
+
+def _risk_coverage_area(confidence: Tensor, wrong: Tensor) -> Tensor:
+    """Mean over k of the error among the k most confident; equals count as their average."""
+    ordered, order = confidence.sort(descending=True)
+    _, group, sizes = ordered.unique_consecutive(return_inverse=True, return_counts=True)
+    errors = wrong.new_zeros(len(sizes)).index_add_(0, group, wrong[order]) / sizes
+    kept = torch.arange(1, len(wrong) + 1, device=wrong.device)
+    return (errors[group].cumsum(0) / kept).mean()

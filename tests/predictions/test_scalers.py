@@ -1,0 +1,280 @@
+"""Post-hoc scalers against hand-worked values, brute force, numpy loops and their laws."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.optimize import minimize
+from torch import Tensor
+
+from sfumato.predictions import (
+    BiasScaler,
+    EnsembleTemperatureScaler,
+    IsotonicScaler,
+    LogitNormaliser,
+    TemperatureScaler,
+    VectorScaler,
+)
+
+SCALERS = [
+    TemperatureScaler,
+    VectorScaler,
+    BiasScaler,
+    EnsembleTemperatureScaler,
+    IsotonicScaler,
+    LogitNormaliser,
+]
+every_scaler = pytest.mark.parametrize("kind", SCALERS, ids=lambda kind: kind.__name__)
+
+
+def predictions(count: int = 2000, classes: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits that are three times too large for labels drawn from their own distribution."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(count, classes, generator=generator, dtype=torch.float64) * 1.5
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    return logits * 3, labels
+
+
+def needs(kind: type) -> None:
+    if kind is IsotonicScaler:
+        pytest.importorskip("sklearn")
+
+
+# vector
+
+
+def test_vector_recovers_scale_and_bias() -> None:
+    logits, labels = predictions(20_000)
+    scale = torch.tensor([1.0, 2.0, 0.5, 1.5, 1.0], dtype=torch.float64)
+    bias = torch.tensor([0.0, 1.0, -1.0, 0.5, -0.5], dtype=torch.float64)
+    scaler = VectorScaler().fit((logits / 3 - bias) / scale, labels)
+    assert torch.allclose(scaler.scale, scale, atol=0.1)
+    assert torch.allclose(scaler.bias - scaler.bias.mean(), bias, atol=0.15)
+
+
+def test_vector_is_the_minimum() -> None:
+    logits, labels = predictions(200, 3)
+    scaler = VectorScaler(penalty=0.01).fit(logits, labels)
+
+    def loss(values: np.ndarray) -> float:
+        scale, bias = torch.from_numpy(values).chunk(2)
+        distance = (scale - 1).square().sum() + bias.square().sum()
+        return float(F.cross_entropy(logits * scale + bias, labels) + 0.005 * distance)
+
+    best = minimize(loss, np.r_[np.ones(3), np.zeros(3)], tol=1e-12)
+    assert torch.cat([scaler.scale, scaler.bias]).numpy() == pytest.approx(best.x, abs=1e-3)
+
+
+def test_strong_penalty_changes_nothing() -> None:
+    logits, labels = predictions(50)
+    assert torch.allclose(VectorScaler(penalty=1e6).fit(logits, labels)(logits), logits, atol=1e-3)
+    assert torch.allclose(BiasScaler(penalty=1e6).fit(logits, labels)(logits), logits, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [VectorScaler, BiasScaler])
+@pytest.mark.parametrize("penalty", [0.0, 1e-4])
+def test_a_class_that_is_missing_stays_possible(kind: Any, penalty: float) -> None:
+    logits, labels = predictions(300, 4)
+    keep = labels != 2
+    scaler = kind(penalty=penalty).fit(logits[keep], labels[keep])
+    probs = scaler(logits).softmax(1)
+    assert bool(torch.isfinite(probs).all())
+    if penalty:
+        assert float(scaler.bias[2]) > -10
+        assert float(probs[:, 2].max()) > 0.001
+
+
+# bias
+
+
+def test_bias_by_hand() -> None:
+    """Equal logits and shares 3/4, 1/4: biases +-ln(3) / 2."""
+    scaler = BiasScaler(penalty=0.0).fit(torch.zeros(4, 2), torch.tensor([0, 0, 0, 1]))
+    half = math.log(3) / 2
+    assert scaler.bias.tolist() == pytest.approx([half, -half], abs=1e-6)
+
+
+def test_bias_gives_the_shares_of_the_labels() -> None:
+    logits, labels = predictions()
+    labels = torch.where(labels == 0, 1, labels)  # class 0 is gone, class 1 twice as frequent
+    scaler = BiasScaler(penalty=1e-6).fit(logits, labels)
+    found = scaler(logits).softmax(1).mean(0)
+    assert torch.allclose(found, labels.bincount(minlength=5).double() / len(labels), atol=1e-3)
+    assert float(scaler.bias.sum()) == pytest.approx(0.0, abs=1e-6)
+
+
+# ensemble temperature
+
+
+def test_ensemble_temperature_equals_a_numpy_loop() -> None:
+    logits, labels = predictions(20)
+    scaler = EnsembleTemperatureScaler().fit(logits, labels)
+    found = scaler(logits).exp().numpy()
+    for row, probs in zip(logits.numpy(), found, strict=True):
+        tempered = np.exp(row / scaler.temperature) / np.exp(row / scaler.temperature).sum()
+        raw = np.exp(row) / np.exp(row).sum()
+        mix = scaler.weights[0] * tempered + scaler.weights[1] * raw + scaler.weights[2] / 5
+        assert probs == pytest.approx(mix, rel=1e-9)
+
+
+def test_ensemble_weights_beat_a_grid_over_the_simplex() -> None:
+    logits, labels = predictions(300)
+    labels[:60] = torch.arange(60) % 5  # a fifth of the labels are noise: uniform has its place
+    scaler = EnsembleTemperatureScaler().fit(logits, labels)
+    assert scaler.temperature == TemperatureScaler().fit(logits, labels).temperature
+    best = float(F.nll_loss(scaler(logits), labels))
+    tempered = (logits / scaler.temperature).softmax(1)
+    grid = [
+        float(F.nll_loss((a * tempered + b * logits.softmax(1) + (1 - a - b) / 5).log(), labels))
+        for a in np.arange(0, 1.01, 0.05)
+        for b in np.arange(0, 1.01 - a, 0.05)
+        if b < 1 - 1e-9 or a > 0
+    ]
+    assert best <= min(grid) + 1e-9
+    assert sum(scaler.weights) == pytest.approx(1.0)
+    assert min(scaler.weights) >= 0
+
+
+def test_ensemble_temperature_keeps_the_order_of_classes() -> None:
+    logits, labels = predictions(500)
+    found = EnsembleTemperatureScaler().fit(logits, labels)(logits)
+    assert torch.equal(found.argsort(1), logits.argsort(1))
+    assert torch.allclose(found.exp().sum(1), torch.ones(500, dtype=torch.float64))
+
+
+def test_ensemble_temperature_of_huge_logits() -> None:
+    scaler = EnsembleTemperatureScaler().fit(*predictions(100))
+    found = scaler(torch.tensor([[1e30, 0.0, 0.0, 0.0, -1e30]]))
+    assert bool(torch.isfinite(found.softmax(1)).all())
+
+
+# isotonic
+
+
+def test_isotonic_equals_scikit_learn_on_new_data() -> None:
+    isotonic = pytest.importorskip("sklearn.isotonic")
+    logits, labels = predictions(400, 3)
+    new, _ = predictions(100, 3, seed=1)
+    columns = []
+    for c in range(3):
+        curve = isotonic.IsotonicRegression(out_of_bounds="clip")
+        curve.fit(logits.softmax(1)[:, c].numpy(), (labels == c).numpy())
+        columns.append(curve.predict(new.softmax(1)[:, c].numpy()))
+    expected = np.stack(columns, 1)
+    expected /= expected.sum(1, keepdims=True)
+    found = IsotonicScaler().fit(logits, labels)(new).softmax(1)
+    assert found.numpy() == pytest.approx(expected, abs=1e-12)
+
+
+def test_isotonic_where_no_class_is_left() -> None:
+    pytest.importorskip("sklearn")
+    logits = torch.tensor([[0.0, 0.0, 5.0], [0.0, 0.0, 5.0], [5.0, 0.0, 0.0]])
+    scaler = IsotonicScaler().fit(logits, torch.tensor([0, 0, 1]))
+    probs = scaler(torch.tensor([[4.9, 0.0, 5.0], [0.0, 20.0, 0.0]])).softmax(1)
+    assert torch.allclose(probs.sum(1), torch.ones(2))
+    assert bool(torch.isfinite(probs).all())
+
+
+def test_isotonic_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.isotonic", None)
+    with pytest.raises(ImportError, match="needs scikit-learn: install it"):
+        IsotonicScaler().fit(*predictions(10))
+
+
+# what holds for all
+
+
+@every_scaler
+def test_dense_logits_and_ignored_entries(kind: Any) -> None:
+    needs(kind)
+    logits, labels = predictions(60)
+    dense = logits.reshape(3, 4, 5, 5).permute(0, 3, 1, 2)  # 3 images of 4 x 5 pixels
+    maps = labels.reshape(3, 4, 5).clone()
+    maps[0, 0, 0] = 255
+    expected = kind().fit(logits[1:], labels[1:])
+    found = kind().fit(dense, maps, ignore_index=255)
+    rows = found(dense).permute(0, 2, 3, 1).reshape(60, 5)
+    assert torch.allclose(rows.softmax(1), expected(logits).softmax(1), atol=1e-5)
+
+
+@every_scaler
+def test_state_survives_saving(kind: Any) -> None:
+    needs(kind)
+    logits, labels = predictions(100)
+    scaler, other = kind().fit(logits, labels), kind()
+    other.load_state_dict(scaler.state_dict())
+    assert torch.equal(other(logits), scaler(logits))
+    assert repr(other) == repr(scaler)
+
+
+@every_scaler
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_type_and_shape_stay(kind: Any, dtype: torch.dtype) -> None:
+    needs(kind)
+    logits, labels = predictions(50)
+    scaler = kind().fit(logits.to(dtype), labels)
+    found = scaler(logits.to(dtype))
+    assert (found.dtype, found.shape) == (dtype, logits.shape)
+    assert not bool(found.isnan().any())
+    assert scaler(logits[:0].to(dtype)).shape == (0, 5)
+    assert scaler(logits[:1].to(dtype)).shape == (1, 5)
+
+
+@every_scaler
+def test_two_classes_and_one_sample(kind: Any) -> None:
+    needs(kind)
+    logits, labels = predictions(1, 2)
+    assert kind().fit(logits, labels)(logits).shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "kind", [TemperatureScaler, VectorScaler, EnsembleTemperatureScaler, IsotonicScaler]
+)
+def test_likelihood_on_new_data_improves(kind: Any) -> None:
+    needs(kind)
+    scaler = kind().fit(*predictions(4000))
+    logits, labels = predictions(4000, seed=1)
+    before = F.cross_entropy(logits, labels)
+    after = F.nll_loss(scaler(logits).softmax(1).clamp_min(1e-6).log(), labels)
+    assert float(after) < 0.8 * float(before)
+
+
+@every_scaler
+def test_bad_input(kind: Any) -> None:
+    needs(kind)
+    logits, labels = predictions(10)
+    with pytest.raises(ValueError, match=r"call fit\(logits, target\) first"):
+        kind()(logits)
+    with pytest.raises(ValueError, match="no valid entry"):
+        kind().fit(logits, torch.full((10,), -100))
+    with pytest.raises(ValueError, match=r"class indices in \[0, 5\), got 7"):
+        kind().fit(logits, labels.clone().fill_(7))
+    with pytest.raises(ValueError, match="finite"):
+        kind().fit(logits * math.inf, labels)
+    with pytest.raises(ValueError, match=r"got \(10, 5\) and \(9,\)"):
+        kind().fit(logits, labels[:9])
+    with pytest.raises(TypeError, match="logits must be floating point"):
+        kind().fit(labels[:, None], labels)
+
+
+@pytest.mark.parametrize("kind", [VectorScaler, BiasScaler, IsotonicScaler])
+def test_other_classes_than_fitted(kind: Any) -> None:
+    needs(kind)
+    scaler = kind().fit(*predictions(10))
+    with pytest.raises(ValueError, match=r"the 5 classes of the fit, got \(2, 3\)"):
+        scaler(torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"logits must be \(N, C, ...\), got \(5,\)"):
+        scaler(torch.zeros(5))
+
+
+def test_negative_penalty() -> None:
+    with pytest.raises(ValueError, match="penalty must be in"):
+        VectorScaler(penalty=-1.0)
+    with pytest.raises(ValueError, match="penalty must be in"):
+        BiasScaler(penalty=-1.0)
