@@ -1,1 +1,24 @@
 """Smoothing the feature maps: Prob, Blur, Smooth, and their insertion into any model."""
+
+from sfumato.features.blurring import Blur, Padding, blur_features
+from sfumato.features.dropout_model import add_dropout
+from sfumato.features.ensemble import mean_log_probability
+from sfumato.features.probability import Prob, ProbKind, bound_features
+from sfumato.features.smooth_model import add_smoothing
+from sfumato.features.smoothing import Smooth, smooth_features
+from sfumato.features.summary import model_summary
+
+__all__ = [
+    "Blur",
+    "Padding",
+    "Prob",
+    "ProbKind",
+    "Smooth",
+    "add_dropout",
+    "add_smoothing",
+    "blur_features",
+    "bound_features",
+    "mean_log_probability",
+    "model_summary",
+    "smooth_features",
+]

@@ -1,1 +1,19 @@
 """Networks of the papers at CIFAR and ImageNet stems, and torchvision's by name."""
+
+from sfumato.models.heads import GlobalMedianPool2d, Head, classifier
+from sfumato.models.network import StagedNetwork
+from sfumato.models.parts import SmoothOptions
+from sfumato.models.resnet import resnet
+from sfumato.models.torchvision_models import torchvision_model
+from sfumato.models.vgg import vgg
+
+__all__ = [
+    "GlobalMedianPool2d",
+    "Head",
+    "SmoothOptions",
+    "StagedNetwork",
+    "classifier",
+    "resnet",
+    "torchvision_model",
+    "vgg",
+]
