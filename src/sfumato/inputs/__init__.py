@@ -1,1 +1,49 @@
-"""Smoothing the images: diffusion noise and heat blur, with labels smoothed to match."""
+"""Smoothing the images: mollification, its schedules, and the augmentations it goes with."""
+
+from sfumato.inputs.beta import sample_beta
+from sfumato.inputs.copies import repeat_samples, split_copies
+from sfumato.inputs.figures import plot_dct_change, plot_information, plot_mollification
+from sfumato.inputs.heat import dissipate, heat_blur, heat_kernel
+from sfumato.inputs.information import information_label_decay, information_ratio, png_sizes
+from sfumato.inputs.mixing import cutmix, mixup, ricap
+from sfumato.inputs.mollify import Mollify, MollifyDetails
+from sfumato.inputs.noise import diffuse
+from sfumato.inputs.policies import AugMix, AutoAugment, RandAugment, TrivialAugment
+from sfumato.inputs.recipes import RECIPES, Geometry, Recipe
+from sfumato.inputs.sample_transform import MollifySample
+from sfumato.inputs.schedules import blur_label_decay, blur_scale, noise_label_decay
+from sfumato.inputs.spectrum import dct, dct_change
+
+__all__ = [
+    "RECIPES",
+    "AugMix",
+    "AutoAugment",
+    "Geometry",
+    "Mollify",
+    "MollifyDetails",
+    "MollifySample",
+    "RandAugment",
+    "Recipe",
+    "TrivialAugment",
+    "blur_label_decay",
+    "blur_scale",
+    "cutmix",
+    "dct",
+    "dct_change",
+    "diffuse",
+    "dissipate",
+    "heat_blur",
+    "heat_kernel",
+    "information_label_decay",
+    "information_ratio",
+    "mixup",
+    "noise_label_decay",
+    "plot_dct_change",
+    "plot_information",
+    "plot_mollification",
+    "png_sizes",
+    "repeat_samples",
+    "ricap",
+    "sample_beta",
+    "split_copies",
+]

@@ -1,0 +1,62 @@
+"""Mollification of one sample, for pipelines that transform samples and not batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+from sfumato.inputs._arguments import check_images
+from sfumato.inputs.mollify import Mollify
+
+
+class MollifySample(v2.Transform):
+    """`Mollify` as a torchvision v2 transform of one (image, label) pair.
+
+    The last transform of a dataset's `transforms=`, after the conversion to floating point and
+    the normalisation. On batches `Mollify` is faster and does the same; use that in the collate
+    function or in the training loop where you can.
+
+    Args:
+        mollify: what to do, with its parameters.
+        generator: where to draw from; None is torch's global generator, which every worker of a
+            DataLoader seeds for itself.
+
+    Shape:
+        image: (C, H, W), floating point. label: an integer, or soft labels (num_classes,).
+        Returns the image, of the type it had, and soft labels (num_classes,).
+
+    Example:
+        >>> transform = v2.Compose([
+        ...     v2.ToDtype(torch.float32, scale=True),
+        ...     MollifySample(Mollify(10, mean=(0.5,), std=(0.25,))),
+        ... ])
+        >>> image = tv_tensors.Image(torch.zeros(1, 8, 8, dtype=torch.uint8))
+        >>> image, label = transform(image, 3)
+        >>> type(image).__name__, label.shape
+        ('Image', torch.Size([10]))
+    """
+
+    def __init__(self, mollify: Mollify, *, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.mollify = mollify
+        self.generator = generator
+
+    def forward(self, image: Tensor, label: Any) -> tuple[Tensor, Tensor]:
+        """The mollified image and its soft label."""
+        if not isinstance(image, Tensor) or image.ndim != 3:
+            found = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
+            raise ValueError(
+                f"image must be one tensor (C, H, W), got {found}. Put v2.ToImage() before; "
+                "for batches use Mollify itself."
+            )
+        pixels = image.as_subclass(Tensor)[None]
+        check_images(pixels)
+        target = torch.as_tensor(label, device=image.device)[None]
+        mollified, soft_target = self.mollify(pixels, target, generator=self.generator)
+        if isinstance(image, tv_tensors.Image):
+            return tv_tensors.wrap(mollified[0], like=image), soft_target[0]
+        return mollified[0], soft_target[0]
