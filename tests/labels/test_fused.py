@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sfumato.labels import _blocks
 from sfumato.labels._acls import ACLSTerm
+from sfumato.labels._block import Block
 from sfumato.labels._entries import prepare_entries
 from sfumato.labels._fused import Term, Weighted, evaluate_terms
 from sfumato.labels.cross_entropy import CrossEntropyTerm
@@ -21,8 +22,8 @@ from sfumato.labels.mbls import MarginTerm
 WEIGHT = torch.tensor([0.5, 1.0, 2.0, 0.1, 3.0], dtype=torch.float64)
 TERMS: dict[str, Term] = {
     "cross entropy": CrossEntropyTerm(),
-    "smoothed": CrossEntropyTerm(0.9, 0.02),
-    "weighted": CrossEntropyTerm(0.9, 0.02, WEIGHT),
+    "smoothed": CrossEntropyTerm(0.1),
+    "weighted": CrossEntropyTerm(0.1, "others", WEIGHT),
     "focal": FocalTerm(3.0, None, WEIGHT),
     "flsd": FocalTerm(3.0, "paper"),
     "flsd released": FocalTerm(2.0, "released"),
@@ -85,7 +86,7 @@ def test_fused_equals_autograd(name: str, layout: str) -> None:
 def test_soft_targets(layout: str) -> None:
     logits = LAYOUTS[layout]().double().requires_grad_()
     target = torch.rand(logits.shape, dtype=torch.float64)
-    terms = [Weighted(CrossEntropyTerm(0.9, 0.02, WEIGHT)), Weighted(MarginTerm(1.0), 0.1)]
+    terms = [Weighted(CrossEntropyTerm(0.1, "others", WEIGHT)), Weighted(MarginTerm(1.0), 0.1)]
     fused = _evaluate(logits, target, terms, reduction="mean")
     plain = _evaluate(logits, target, terms, reduction="mean", fused=False)
     torch.testing.assert_close(fused, plain)
@@ -189,6 +190,64 @@ def test_forward_mode() -> None:
     logits.requires_grad_()
     (gradient,) = torch.autograd.grad(_loss_of(logits), logits)
     torch.testing.assert_close(slope, (gradient * tangent).sum())
+
+
+class _MeanSquare:
+    """The example in the module's docstring."""
+
+    def values(self, logits: Tensor, target: Tensor | None) -> Tensor:
+        return logits.square().mean(1)
+
+    def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
+        height = block.take().copy_(block.logits)
+        squares = block.sum_of_squares(height)
+        if block.gradient is not None:
+            block.add(height, scale, factor=2 / block.num_classes)
+        return (squares,)
+
+    def finish(self, statistics: Sequence[Tensor], num_classes: int) -> Tensor:
+        return statistics[0] / num_classes
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_term_of_ones_own(reduction: Any) -> None:
+    logits = torch.randn(4, 3, 5, dtype=torch.float64, requires_grad=True)
+    entries = prepare_entries(logits, torch.randint(0, 3, (4, 5)))
+    loss = evaluate_terms(entries, [Weighted(_MeanSquare())], reduction)
+    torch.testing.assert_close(loss.mean(), logits.square().mean())
+    (slope,) = torch.autograd.grad(loss.mean(), logits)
+    torch.testing.assert_close(slope, 2 * logits.detach() / logits.numel())
+
+
+def _tied_logits() -> Tensor:
+    """Ties of the largest and of the smallest logit, equal logits, and the nearest of misses."""
+    logits = torch.randn(5, 5) * 9
+    logits[0, 1] = logits[0].max()
+    logits[1, 3] = logits[1].min()
+    logits[2] = 1.0
+    logits[3, 0] = 40.0
+    logits[3, 1] = torch.nextafter(logits[3, 0], torch.tensor(0.0))
+    return logits
+
+
+@pytest.mark.parametrize("name", ["margin", "acls", "acls gradient", "acls released"])
+@pytest.mark.parametrize("rows", [slice(0, 5), slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 5)])
+def test_ties_are_shared_as_by_autograd(name: str, rows: slice) -> None:
+    logits = _tied_logits()[rows].requires_grad_()
+    terms, target = [Weighted(TERMS[name])], torch.zeros(len(logits), dtype=torch.long)
+    slopes = [
+        torch.autograd.grad(_evaluate(logits, target, terms, reduction="mean", fused=fused), logits)
+        for fused in (True, False)
+    ]
+    torch.testing.assert_close(slopes[0], slopes[1])
+
+
+def test_logits_equally_far_from_the_top_share() -> None:
+    # 20 - 1e-9 and 20 - 0 are the same number in float32, so both are farthest from the top.
+    logits = torch.tensor([[20.0, 3.0, 1e-9, 0.0, 2.0]], requires_grad=True)
+    term = ACLSTerm(2.0, 0.1, 0.0)
+    _evaluate(logits, torch.tensor([0]), [Weighted(term)], reduction="mean").backward()
+    torch.testing.assert_close(logits.grad, torch.tensor([[3.6, 0.0, -1.8, -1.8, 0.0]]))
 
 
 def test_inputs_are_left_alone() -> None:

@@ -1,0 +1,229 @@
+"""Adaptive and conditional label smoothing (ACLS), its three forms and its ablations."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from sfumato._checks import check_choice, check_floating, check_number
+from sfumato.labels._acls import ACLSTerm, Condition, Form, Smoothing, ranking_condition
+from sfumato.labels._entries import Entries, Reduction, check_reduction, prepare_entries
+from sfumato.labels._fused import Weighted, evaluate_terms
+from sfumato.labels.cross_entropy import cross_entropy_term
+
+
+def acls_penalty(
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    margin: float = 10.0,
+    predicted_weight: float = 0.1,
+    other_weight: float = 0.01,
+    form: Form = "paper",
+    smoothing: Smoothing = "adaptive",
+    condition: Condition = "margin",
+    correctness: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """The regulariser of ACLS: smooth more the further apart the logits are, beyond a margin.
+
+    With t the predicted class, x_t = z_t - min_k z_k - M and x_j = z_t - z_j - M,
+
+        R = predicted_weight relu(x_t)^2 + other_weight / (C - 1) sum_{j != t} relu(x_j)^2
+
+    The second sum holds z_t constant. The forms differ in how the first part is differentiated:
+
+        "paper"     the value of Eq. (13): z_t goes down and the minimum goes up by the same amount,
+                    so the gradient sums to zero over the classes;
+        "gradient"  Eq. (12) to the letter: the minimum is a constant and there is no factor 2, so
+                    the value is half of R;
+        "released"  the authors' code: x_t = z_t - M, the raw top logit.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: only says which entries are ignored; None for none.
+        margin: M, at least 0.
+        predicted_weight: lambda_1, at least 0.
+        other_weight: lambda_2, at least 0.
+        form: see above.
+        smoothing: "adaptive" as above (Eq. 10); "constant" replaces the squares by relu(x), whose
+            gradient is a constant: the conditional-only ablation of Table 5.
+        condition: "margin" as above (Eq. 11); "always" has x in place of relu(x), which also pulls
+            logits apart up to the margin: the adaptive-only ablation of Table 5; "ranking" does so
+            only where confidence and correctness disagree in order with the next entry of the
+            batch: Table 6.
+        correctness: (N, d1, ...) share of past epochs in which each entry was right, for "ranking".
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the entries, "sum" or "none".
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". Add it to a fidelity term.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters; correctness without "ranking" or
+            "ranking" without correctness.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[14.0, 0.0, 2.0]])
+        >>> acls_penalty(logits, margin=10.0)  # 0.1 * 4^2 + 0.01 * (4^2 + 2^2) / 2
+        tensor(1.7000)
+
+    Reference:
+        Park et al. 2023 (ACLS), Eq. (10)-(13), Tables 2, 5 and 6.
+
+    Differs:
+        Eq. (13) is a sum over the classes; the second part is averaged over the C - 1 other classes
+        and all over the entries, as in the released code, for which 0.1 and 0.01 were tuned. The
+        released code has two weights times alpha, 0.1 x (1.0, 0.1), and counts ignored pixels.
+        Eq. (12) is the derivative of Eq. (13) only up to a factor 2 and with the minimum constant;
+        its gradient doesn't sum to zero over the classes, so that logits drift.
+    """
+    term = _term(margin, predicted_weight, other_weight, form, smoothing, condition)
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    penalty = Weighted(term, _gate(entries, condition, correctness))
+    return evaluate_terms(entries, [penalty], reduction, fused=term.is_fused)
+
+
+def acls_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    margin: float = 10.0,
+    predicted_weight: float = 0.1,
+    other_weight: float = 0.01,
+    form: Form = "paper",
+    smoothing: Smoothing = "adaptive",
+    condition: Condition = "margin",
+    correctness: Tensor | None = None,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Adaptive and conditional label smoothing: cross entropy plus `acls_penalty`.
+
+    It lowers the predicted class in proportion to how far its logit stands out, raises the others
+    in proportion to how far they fall behind, and leaves alone what is within the margin.
+
+        L = -sum_k q_k log p_k + acls_penalty
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
+        margin: M; 6 for CIFAR-10, 10 for Tiny-ImageNet, ImageNet and PASCAL VOC.
+        predicted_weight: lambda_1 of the predicted class; 0.1 everywhere.
+        other_weight: lambda_2 of the other classes; 0.01 everywhere.
+        form: "paper", "gradient" or "released".
+        smoothing, condition, correctness: ablations, see `acls_penalty`.
+        class_weight: (C,), for the cross entropy only.
+        ignore_index: class index of entries to skip; the mean is over the others.
+        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> import torch
+        >>> acls_loss(torch.tensor([[14.0, 0.0, 2.0]]), torch.tensor([0]))
+        tensor(1.7000)
+
+    Reference:
+        Park et al. 2023 (ACLS), Eq. (10)-(14). Forms, normalisation and `Differs:` in
+        `acls_penalty`.
+    """
+    term = _term(margin, predicted_weight, other_weight, form, smoothing, condition)
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    fidelity = cross_entropy_term(entries, class_weight=class_weight)
+    penalty = Weighted(term, _gate(entries, condition, correctness))
+    return evaluate_terms(entries, [fidelity, penalty], reduction, fused=term.is_fused)  # Eq. (14)
+
+
+class ACLSLoss(nn.Module):
+    """`acls_loss` as a module."""
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        margin: float = 10.0,
+        predicted_weight: float = 0.1,
+        other_weight: float = 0.01,
+        form: Form = "paper",
+        smoothing: Smoothing = "adaptive",
+        condition: Condition = "margin",
+        class_weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        _term(margin, predicted_weight, other_weight, form, smoothing, condition)
+        check_reduction(reduction)
+        self.margin = margin
+        self.predicted_weight = predicted_weight
+        self.other_weight = other_weight
+        self.form: Form = form
+        self.smoothing: Smoothing = smoothing
+        self.condition: Condition = condition
+        self.register_buffer("class_weight", class_weight)
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor, correctness: Tensor | None = None) -> Tensor:
+        return acls_loss(
+            logits,
+            target,
+            margin=self.margin,
+            predicted_weight=self.predicted_weight,
+            other_weight=self.other_weight,
+            form=self.form,
+            smoothing=self.smoothing,
+            condition=self.condition,
+            correctness=correctness,
+            class_weight=self.class_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+def _term(
+    margin: float,
+    predicted_weight: float,
+    other_weight: float,
+    form: Form,
+    smoothing: Smoothing,
+    condition: Condition,
+) -> ACLSTerm:
+    check_number("margin", margin, low=0.0)
+    check_number("predicted_weight", predicted_weight, low=0.0)
+    check_number("other_weight", other_weight, low=0.0)
+    check_choice("form", form, ("paper", "gradient", "released"))
+    check_choice("smoothing", smoothing, ("adaptive", "constant"))
+    check_choice("condition", condition, ("margin", "always", "ranking"))
+    return ACLSTerm(margin, predicted_weight, other_weight, form, smoothing, condition == "margin")
+
+
+def _gate(entries: Entries, condition: Condition, correctness: Tensor | None) -> float | Tensor:
+    """1, or under "ranking" the indicator of each entry."""
+    if condition != "ranking":
+        if correctness is not None:
+            raise ValueError(f'correctness is used by condition="ranking" only, got {condition!r}')
+        return 1.0
+    if correctness is None:
+        raise ValueError(
+            'condition="ranking" needs correctness, one number per entry: '
+            "pass CorrectnessHistory.correctness(index)"
+        )
+    check_floating("correctness", correctness)
+    if correctness.shape != entries.valid.shape:
+        raise ValueError(
+            f"correctness must have shape {tuple(entries.valid.shape)}, one number per entry, "
+            f"got {tuple(correctness.shape)}"
+        )
+    return ranking_condition(entries, correctness)

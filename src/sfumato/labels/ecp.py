@@ -1,0 +1,155 @@
+"""Entropy confidence penalty (ECP): reward predictions for their entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._checks import check_number
+from sfumato.labels._block import Block
+from sfumato.labels._entries import Reduction, check_reduction, prepare_entries
+from sfumato.labels._fused import Weighted, evaluate_terms
+from sfumato.labels.cross_entropy import cross_entropy_term
+
+# exp of it is 0 in every precision: keeps 0 log 0 = 0 where a class is masked by -inf.
+_LEAST_LOG = -1000.0
+
+
+@dataclass(frozen=True)
+class EntropyTerm:
+    """(1 / C) sum_k p_k log p_k, minus the entropy over the number of classes."""
+
+    def values(self, logits: Tensor, target: Tensor | None) -> Tensor:
+        log_probs = torch.log_softmax(logits, 1)
+        return (log_probs.exp() * log_probs.clamp(min=_LEAST_LOG)).sum(1) / logits.shape[1]
+
+    def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
+        products = torch.sub(block.shifted, block.log_normaliser, out=block.scratch)
+        products.clamp_(min=_LEAST_LOG).mul_(block.exponentials)
+        negative_entropy = products.sum(1, keepdim=True) / block.normaliser
+        if block.gradient is not None:
+            # d/dz_k sum_j p_j log p_j = p_k (log p_k - sum_j p_j log p_j)
+            share = scale / block.num_classes
+            block.add(products, share / block.normaliser)
+            block.add_probs(-share * negative_entropy)
+        return (negative_entropy,)
+
+    def finish(self, statistics: Sequence[Tensor], num_classes: int) -> Tensor:
+        return statistics[0] / num_classes
+
+
+def entropy_penalty(
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Minus the entropy of the predictions, divided by the number of classes.
+
+        R = (1 / C) sum_k p_k log p_k
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: only says which entries are ignored; None for none.
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the entries, "sum" or "none".
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none"; between -log(C) / C and 0. Add it to a fidelity term.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> entropy_penalty(torch.zeros(1, 4))
+        tensor(-0.3466)
+
+    Reference:
+        Pereyra et al. 2017.
+
+    Differs:
+        The average is over N x C, as in the code of MbLS, with which its weight 0.1 was tuned: the
+        entropy proper is C times larger. That code clamps probabilities at 1e-10 and so gives
+        vanishing classes no gradient; nothing is clamped here.
+    """
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    return evaluate_terms(entries, [Weighted(EntropyTerm())], reduction)
+
+
+def ecp_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: float = 0.1,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross entropy with a penalty on confident, low-entropy predictions.
+
+        L = -sum_k q_k log p_k + weight * entropy_penalty
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
+        weight: of the penalty, at least 0; 0.1 in MbLS and ACLS on every data set.
+        class_weight: (C,), for the cross entropy only.
+        ignore_index: class index of entries to skip; the mean is over the others.
+        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> ecp_loss(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
+        tensor(0.1524)
+
+    Reference:
+        Pereyra et al. 2017; normalised as in the code of MbLS, see `entropy_penalty`.
+    """
+    check_number("weight", weight, low=0.0)
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    fidelity = cross_entropy_term(entries, class_weight=class_weight)
+    return evaluate_terms(entries, [fidelity, Weighted(EntropyTerm(), weight)], reduction)
+
+
+class ECPLoss(nn.Module):
+    """`ecp_loss` as a module."""
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        weight: float = 0.1,
+        class_weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        check_number("weight", weight, low=0.0)
+        check_reduction(reduction)
+        self.weight = weight
+        self.register_buffer("class_weight", class_weight)
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return ecp_loss(
+            logits,
+            target,
+            weight=self.weight,
+            class_weight=self.class_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )

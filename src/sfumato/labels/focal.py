@@ -1,0 +1,254 @@
+"""Focal loss, and its sample-dependent form FLSD."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._checks import check_choice, check_number
+from sfumato.labels._block import Block
+from sfumato.labels._entries import Reduction, check_reduction, prepare_entries
+from sfumato.labels._fused import Weighted, evaluate_terms
+from sfumato.labels.cross_entropy import label_weight
+
+FLSDRule = Literal["paper", "released"]
+
+
+@dataclass(frozen=True)
+class FocalTerm:
+    """-w_y (1 - p_y)^g log p_y.
+
+    Attributes:
+        gamma: g, or under a `rule` the exponent of confident entries.
+        rule: None for a constant exponent, else how it depends on the entry, see `flsd_loss`.
+        class_weight: w, (C,), or None for 1.
+    """
+
+    gamma: float
+    rule: FLSDRule | None = None
+    class_weight: Tensor | None = None
+
+    def values(self, logits: Tensor, target: Tensor | None) -> Tensor:
+        if target is None:
+            raise TypeError("the focal loss needs a target")
+        log_probs = torch.log_softmax(logits, 1)
+        log_prob = log_probs.gather(1, target.unsqueeze(1)).squeeze(1)
+        gamma = self._exponent(log_prob, log_probs.amax(1)) if self.rule else self.gamma
+        # At p_y = 1 the power has no derivative for exponents below 1, but its product with log p_y
+        # does: hold it constant there.
+        miss = -torch.expm1(log_prob)
+        is_certain = miss <= 0
+        power = torch.where(is_certain, torch.ones_like(miss), miss) ** gamma
+        power = torch.where(is_certain, torch.zeros_like(miss) ** gamma, power)
+        values = -power * log_prob
+        if self.class_weight is not None:
+            values = values * self.class_weight.to(logits)[target]
+        return values
+
+    def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
+        log_prob = block.log_prob_of_label()
+        gamma = self._exponent(log_prob, -block.log_normaliser) if self.rule else self.gamma
+        miss = -torch.expm1(log_prob)
+        power = miss**gamma
+        if self.class_weight is not None:
+            power = power * self.class_weight.to(power)[block.labels]
+        if block.gradient is not None:
+            # -log p / (1 - p) tends to 1 as p does.
+            ratio = torch.where(miss > 0, -log_prob / miss, 1.0)
+            slope = scale * power * (1.0 + gamma * log_prob.exp() * ratio)
+            block.add_probs(slope)
+            block.add_at_label(-slope)
+        return power, log_prob
+
+    def finish(self, statistics: Sequence[Tensor], num_classes: int) -> Tensor:
+        power, log_prob = statistics
+        return -power * log_prob
+
+    def _exponent(self, log_prob: Tensor, top_log_prob: Tensor) -> Tensor:
+        """Exponent of each entry, a constant for the gradient."""
+        if self.rule == "paper":
+            prob = top_log_prob.detach().exp()
+            return torch.where(prob < 0.2, 5.0, self.gamma)  # supplement Eq. (1)
+        prob = log_prob.detach().exp()
+        return torch.where(prob < 0.2, 5.0, torch.where(prob < 0.5, 3.0, self.gamma))
+
+
+def focal_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    gamma: float = 3.0,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Focal loss: cross entropy that loses interest in what is already predicted well.
+
+    It bounds a term of KL divergence and entropy, so it raises the entropy of predictions and acts
+    like label smoothing.
+
+        L = -w_y (1 - p_y)^gamma log p_y
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...); soft targets have no p_y and are refused.
+        gamma: focusing exponent, at least 0; 0 is cross entropy, MbLS and ACLS compare with 3.
+        class_weight: (C,) w; the mean divides by the sum of the labels' weights.
+        ignore_index: class index of entries to skip; the mean is over the others.
+        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
+        >>> focal_loss(logits, torch.tensor([0]), gamma=0.0)
+        tensor(0.1698)
+        >>> focal_loss(logits, torch.tensor([0]))
+        tensor(0.0006)
+
+    Reference:
+        Lin et al. 2017; for calibration Mukhoti et al. 2020.
+
+    Differs:
+        The code released for calibration sums over the batch and relies on gradient clipping; the
+        mean is taken here, as in the code of MbLS.
+    """
+    check_number("gamma", gamma, low=0.0)
+    return _focal(logits, target, FocalTerm(gamma, None, class_weight), ignore_index, reduction)
+
+
+def flsd_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    rule: FLSDRule = "paper",
+    gamma: float = 3.0,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Focal loss with a sample-dependent exponent: 5 for unsure predictions, 3 for the others.
+
+        rule="paper":     g = 5 where p_top < 0.2, else gamma
+        rule="released":  g = 5 where p_y < 0.2, 3 where 0.2 <= p_y < 0.5, else gamma
+
+    The exponent is a constant for the gradient. With the default gamma both are called FLSD-53;
+    gamma 2 under the released rule is what its authors call FLSD-52.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...).
+        rule: by the probability of the predicted class in two steps, or of the label in three.
+        gamma: exponent of confident entries, at least 0.
+        class_weight, ignore_index, reduction: as in `focal_loss`.
+
+    Returns:
+        As `focal_loss`.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
+        >>> flsd_loss(logits, torch.tensor([2]))
+        tensor(2.7869)
+        >>> flsd_loss(logits, torch.tensor([2]), rule="released")
+        tensor(2.5577)
+
+    Reference:
+        Mukhoti et al. 2020; ACLS (Park et al. 2023), supplement Eq. (1).
+
+    Differs:
+        ACLS states the rule with the probability of the predicted class, the released code applies
+        it to that of the label, with a third step at 0.5. The released code sums over the batch;
+        the mean is taken here.
+    """
+    check_choice("rule", rule, ("paper", "released"))
+    check_number("gamma", gamma, low=0.0)
+    return _focal(logits, target, FocalTerm(gamma, rule, class_weight), ignore_index, reduction)
+
+
+class FocalLoss(nn.Module):
+    """`focal_loss` as a module."""
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        gamma: float = 3.0,
+        class_weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        check_number("gamma", gamma, low=0.0)
+        check_reduction(reduction)
+        self.gamma = gamma
+        self.register_buffer("class_weight", class_weight)
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return focal_loss(
+            logits,
+            target,
+            gamma=self.gamma,
+            class_weight=self.class_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+class FLSDLoss(nn.Module):
+    """`flsd_loss` as a module."""
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        rule: FLSDRule = "paper",
+        gamma: float = 3.0,
+        class_weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        check_choice("rule", rule, ("paper", "released"))
+        check_number("gamma", gamma, low=0.0)
+        check_reduction(reduction)
+        self.rule: FLSDRule = rule
+        self.gamma = gamma
+        self.register_buffer("class_weight", class_weight)
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return flsd_loss(
+            logits,
+            target,
+            rule=self.rule,
+            gamma=self.gamma,
+            class_weight=self.class_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+def _focal(
+    logits: Tensor, target: Tensor, term: FocalTerm, ignore_index: int, reduction: Reduction
+) -> Tensor:
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    weighted = Weighted(term, entry_weight=label_weight(entries, term.class_weight))
+    return evaluate_terms(entries, [weighted], reduction)
