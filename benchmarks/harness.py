@@ -69,7 +69,9 @@ def write_results(topic: str, rows: list[dict[str, Any]]) -> Path:
 def print_table(rows: list[dict[str, Any]]) -> None:
     """Rows of plain values as aligned columns; floats with three significant digits."""
     columns = list(rows[0])
-    cells = [[f"{r[c]:.3g}" if isinstance(r[c], float) else str(r[c]) for c in columns] for r in rows]
+    cells = [
+        [f"{r[c]:.3g}" if isinstance(r[c], float) else str(r[c]) for c in columns] for r in rows
+    ]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     for line in (columns, *cells):
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
