@@ -25,6 +25,9 @@ app = typer.Typer(
 console = Console()
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+Workers = Annotated[
+    int | None, typer.Option(help="Runs at a time; one per core, up to four, by default.", min=1)
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -39,6 +42,7 @@ def _root(
 @app.command()
 def quickstart(
     out: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("quickstart"),
+    workers: Workers = None,
     quiet: Quiet = False,
 ) -> None:
     """Compare ways of smoothing on built-in data: no download, a few minutes.
@@ -46,7 +50,7 @@ def quickstart(
     Example: `sfumato quickstart --out /tmp/first-look`
     """
     with resources.as_file(resources.files("sfumato.study").joinpath("quickstart.yaml")) as path:
-        _run_and_report(path, out, quiet)
+        _run_and_report(path, out, workers, quiet)
 
 
 @app.command("run")
@@ -55,13 +59,14 @@ def run_command(
     out: Annotated[
         Path | None, typer.Option(help="Folder for runs and report; runs/NAME by default.")
     ] = None,
+    workers: Workers = None,
     quiet: Quiet = False,
 ) -> None:
     """Run a study file: every method with every seed, then the report. Resumes if interrupted.
 
     Example: `sfumato run studies/quickstart.yaml --out runs/first`
     """
-    _run_and_report(study, out, quiet)
+    _run_and_report(study, out, workers, quiet)
 
 
 @app.command()
@@ -194,12 +199,18 @@ def _is_expected(error: Exception) -> bool:
     )
 
 
-def _run_and_report(path: Path, out: Path | None, quiet: bool) -> None:
-    from sfumato.study import load_study, run_study
+def _run_and_report(path: Path, out: Path | None, workers: int | None, quiet: bool) -> None:
+    from sfumato.study import default_workers, load_study, run_study
 
     study = load_study(path)
     folder = out or Path("runs") / study.name
-    outcome = run_study(study, folder, show=not quiet, announce=console.print)
+    outcome = run_study(
+        study,
+        folder,
+        workers=workers or default_workers(),
+        show=not quiet,
+        announce=console.print,
+    )
     _show(outcome.folder, None)
     if outcome.failed:
         raise typer.Exit(1)

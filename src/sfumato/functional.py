@@ -17,6 +17,12 @@ from sfumato.corruptions import (
     relative_confidence,
     remove_objects,
 )
+from sfumato.features import (
+    blur_features,
+    bound_features,
+    mean_log_probability,
+    smooth_features,
+)
 from sfumato.inputs import (
     blur_label_decay,
     blur_scale,
@@ -101,6 +107,7 @@ from sfumato.metrics import (
     true_calibration_error,
     underconfidence,
 )
+from sfumato.predictions import normalise_logits, temperature_table, temporal_weights
 
 __all__ = [
     "accuracy",
@@ -112,9 +119,11 @@ __all__ = [
     "aurc",
     "average_confidence",
     "bias_corrected_log_likelihood",
+    "blur_features",
     "blur_label_decay",
     "blur_scale",
     "bootstrap_interval",
+    "bound_features",
     "brier_decomposition",
     "brier_score",
     "calibration_error",
@@ -164,6 +173,7 @@ __all__ = [
     "mdca_loss",
     "mdca_penalty",
     "mean_iou",
+    "mean_log_probability",
     "mean_objectness_deviation",
     "mixup",
     "mmce_loss",
@@ -172,6 +182,7 @@ __all__ = [
     "mutual_information",
     "negative_log_likelihood",
     "noise_label_decay",
+    "normalise_logits",
     "normalised_cross_entropy_loss",
     "objectness_labels",
     "overconfidence",
@@ -190,9 +201,12 @@ __all__ = [
     "sample_beta",
     "signed_calibration_error",
     "smooth_calibration_error",
+    "smooth_features",
     "smooth_labels",
     "split_copies",
     "temper_labels",
+    "temperature_table",
+    "temporal_weights",
     "threshold_rates",
     "true_calibration_error",
     "underconfidence",

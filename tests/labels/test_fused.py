@@ -250,6 +250,14 @@ def test_logits_equally_far_from_the_top_share() -> None:
     torch.testing.assert_close(logits.grad, torch.tensor([[3.6, 0.0, -1.8, -1.8, 0.0]]))
 
 
+def test_infinite_loss_of_an_ignored_entry_does_not_count() -> None:
+    logits = torch.tensor([[-torch.inf, 0.0, 1.0]])
+    for rows in (1, 2):
+        terms, target = [Weighted(CrossEntropyTerm())], torch.full((rows,), -100)
+        loss = _evaluate(logits.expand(rows, 3), target, terms, reduction="mean")
+        assert loss.item() == 0.0
+
+
 def test_inputs_are_left_alone() -> None:
     logits, target = torch.randn(3, 5, requires_grad=True), torch.tensor([0, -100, 2])
     before, labels = logits.detach().clone(), target.clone()

@@ -67,7 +67,9 @@ class RunDirectory:
         path = self.path / "log.jsonl"
         if not path.exists():
             return []
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        # A line that another process is still writing has no end yet.
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def rewind_log(self, epoch: int) -> None:
         """Keep the records of finished epochs only, so that a resumed log has none twice."""

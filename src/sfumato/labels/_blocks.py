@@ -12,6 +12,8 @@ from sfumato.labels._block import Block
 # Per thread. A few float32 tensors of this many elements stay in the caches of a core, while each
 # operation is still long enough to be worth waking its threads.
 BLOCK_ELEMENTS = 1 << 18
+# A block is at most this part of the logits, so that its buffers together are smaller than they.
+LARGEST_SHARE = 8
 # Counts of up to this many elements are exact in float32.
 LARGEST_BLOCK = 1 << 23
 # Kernel launches, not caches, set the pace of an accelerator.
@@ -28,7 +30,8 @@ def block_slices(logits: Tensor) -> Iterator[tuple[slice, slice]]:
     samples, classes, positions = logits.shape
     limit = ACCELERATOR_BLOCK
     if logits.device.type == "cpu":
-        limit = min(BLOCK_ELEMENTS * torch.get_num_threads(), LARGEST_BLOCK)
+        share = max(BLOCK_ELEMENTS, logits.numel() // LARGEST_SHARE)
+        limit = min(BLOCK_ELEMENTS * torch.get_num_threads(), share, LARGEST_BLOCK)
     sample_step = max(1, limit // max(1, classes * positions))
     cuts = -(-classes * positions // limit) if sample_step == 1 else 1
     position_step = max(1, -(-positions // max(1, cuts)))

@@ -73,6 +73,7 @@ class _Plan(NamedTuple):
 
     target: Tensor | None
     valid: Tensor
+    is_complete: bool
     terms: tuple[Term, ...]
     scales: tuple[Tensor, ...]  # weight, mask and denominator in one factor, (N, ...) or 1 for all
     reduction: Reduction
@@ -90,9 +91,9 @@ def evaluate_terms(
     """
     with full_precision(entries.logits):
         scales = tuple(_scale(entries, weighted, reduction) for weighted in terms)
-        plan = _Plan(
-            entries.target, entries.valid, tuple(each.term for each in terms), scales, reduction
-        )
+        each = tuple(weighted.term for weighted in terms)
+        is_complete = entries.is_complete
+        plan = _Plan(entries.target, entries.valid, is_complete, each, scales, reduction)
         if not fused or is_traced() or _needs_autograd(entries):
             return _plain(entries.logits, plan)
         wants_gradient = torch.is_grad_enabled() and entries.logits.requires_grad
@@ -136,7 +137,7 @@ def _sweep(logits: Tensor, plan: _Plan, gradient: Tensor | None) -> Tensor:
     scales = [scale.reshape((1, 1, 1) if scale.numel() == 1 else shape) for scale in plan.scales]
     # Per entry little is computed inside the loop: a small operation there costs as much as a pass.
     found: list[list[tuple[Tensor, ...]]] = [[] for _ in plan.terms]
-    is_uniform = all(scale.numel() == 1 for scale in scales)
+    is_uniform = plan.is_complete and all(scale.numel() == 1 for scale in scales)
     only_totals = is_uniform and plan.reduction != "none"
     for block, place in blocks(maps, target, gradient, only_totals=only_totals):
         for term, scale, statistics in zip(plan.terms, scales, found, strict=True):
@@ -147,7 +148,7 @@ def _sweep(logits: Tensor, plan: _Plan, gradient: Tensor | None) -> Tensor:
             columns = [_joined(parts) for parts in zip(*statistics, strict=True)]
             total.addcmul_(term.finish(columns, maps.shape[1]).view(total.shape), scale)
     # An infinite value at an ignored entry has become NaN by its factor 0.
-    return torch.where(plan.valid, total, 0.0)
+    return total if is_uniform else torch.where(plan.valid, total, 0.0)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
