@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 # Some virtual machines announce matrix instructions (AMX) that they then refuse; bfloat16 layers
 # die there of an illegal instruction unless oneDNN is told to leave them alone before it loads.
@@ -60,3 +61,28 @@ def real_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+class Outcome(NamedTuple):
+    status: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def sfumato(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
+    """Call the command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str) -> Outcome:
+        from sfumato.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["sfumato", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Outcome(int(ended.value.code or 0), *capsys.readouterr())
+
+    return call

@@ -6,11 +6,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
-
-from sfumato.cli import main
 
 SMALL = """
 name: small
@@ -24,36 +22,13 @@ methods:
 """
 
 
-class Outcome(NamedTuple):
-    status: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def sfumato(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Outcome]:
-    """Call the command line in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: str) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["sfumato", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Outcome(int(ended.value.code or 0), *capsys.readouterr())
-
-    return call
-
-
 def test_as_a_program(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sfumato", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith("sfumato 0.")
 
 
-def test_run_then_report(tmp_path: Path, sfumato: Callable[..., Outcome]) -> None:
+def test_run_then_report(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
     done = sfumato("run", "small.yaml", "--quiet")
     assert done.status == 0, done.stderr
@@ -74,7 +49,7 @@ def test_run_then_report(tmp_path: Path, sfumato: Callable[..., Outcome]) -> Non
     ],
 )
 def test_mistakes_are_one_message(
-    sfumato: Callable[..., Outcome], arguments: tuple[str, ...], message: str
+    sfumato: Callable[..., Any], arguments: tuple[str, ...], message: str
 ) -> None:
     done = sfumato(*arguments)
     assert done.status == 2
@@ -82,19 +57,19 @@ def test_mistakes_are_one_message(
     assert "Traceback" not in done.stderr
 
 
-def test_list_shows_every_kind(tmp_path: Path, sfumato: Callable[..., Outcome]) -> None:
+def test_list_shows_every_kind(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     done = sfumato("list")
     assert done.status == 0, done.stderr
     for name in ("scenes", "resnet", "torchvision:NAME", "acls", "basic"):
         assert name in done.stdout
 
 
-def test_preview_writes_a_picture(tmp_path: Path, sfumato: Callable[..., Outcome]) -> None:
+def test_preview_writes_a_picture(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     done = sfumato("list", "data", "--preview", "scenes", "--out", "grid.png")
     assert done.status == 0, done.stderr
     assert (tmp_path / "grid.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_help_has_examples(tmp_path: Path, sfumato: Callable[..., Outcome]) -> None:
+def test_help_has_examples(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     assert "quickstart" in sfumato("--help").stdout
     assert "Example" in sfumato("run", "--help").stdout

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,22 +93,20 @@ def test_what_cannot_be_compared_is_said() -> None:
         audit([bad], resamples=10)
 
 
-def test_command(tmp_path: Path) -> None:
+def test_command(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     file = _file(3.0)
     evil = np.array(["<script>alert(1)</script>", "[red]b", "c", "d"])
     np.savez(
         tmp_path / "a.npz", logits=file.scores.numpy(), labels=file.labels.numpy(), classes=evil
     )
-    command = [sys.executable, "-m", "sfumato", "audit", "a.npz", "--resamples", "50"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = sfumato("audit", "a.npz", "--resamples", "50")
+    assert done.status == 0, done.stderr
     assert "overconfident" in done.stdout
     page = (tmp_path / "audit" / "index.html").read_text()
     assert "<script>" not in page
     assert "overconfident" in page
     (tmp_path / "broken.npz").write_bytes(b"not a zip")
-    command[4] = "broken.npz"
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert done.returncode == 2
+    done = sfumato("audit", "broken.npz")
+    assert done.status == 2
     assert "broken.npz: can't be read" in done.stderr
     assert "Traceback" not in done.stderr
