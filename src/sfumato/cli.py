@@ -218,9 +218,10 @@ def _run_and_report(path: Path, out: Path | None, workers: int | None, quiet: bo
 
 def _show(folder: Path, out: Path | None) -> None:
     from sfumato.report import read_study, write_report
-    from sfumato.report.table import results_table
+    from sfumato.report.table import results_tables
 
-    console.print(results_table(read_study(folder)))
+    for table in results_tables(read_study(folder)):
+        console.print(table)
     console.print(f"Report: [bold]{write_report(folder, out)}")
 
 

@@ -76,7 +76,8 @@ def test_page_shows_the_numbers_and_escapes_the_rest(study: Path) -> None:
     tags = _Tags()
     tags.feed(page)
     assert "script" not in tags.seen
-    assert "81.0 [80.0, 82.0]" in page
+    assert "81.0<br>" in page
+    assert "[80.0, 82.0]" in page
     assert tags.seen.count("svg") == 2
     assert EVIL in "".join(tags.text)
     assert "2 (1 unfinished)" in page

@@ -126,12 +126,21 @@ class Block:
         selected: Tensor = kernel(spread, self.shifted, margin, grad_input=out)
         return selected
 
-    def sum_of_squares(self, tensor: Tensor) -> Tensor:
-        """sum_k t_k^2 of each entry of a buffer; the mean of all if only totals are wanted."""
-        if self.only_totals and tensor.device.type == "cpu":
-            flat = _flat(tensor)
-            return (torch.dot(flat, flat) / self.top.numel()).expand_as(self.top)
-        return torch.square(tensor, out=self.scratch).sum(1, keepdim=True)
+    def sum_of(self, buffer: Tensor) -> Tensor:
+        """sum_k t_k of each entry; the mean over the entries if only totals are wanted."""
+        if self.only_totals:
+            return self._spread(_flat(buffer).sum())
+        return buffer.sum(1, keepdim=True)
+
+    def sum_of_squares(self, buffer: Tensor) -> Tensor:
+        """sum_k t_k^2 of each entry; the mean over the entries if only totals are wanted."""
+        if self.only_totals:
+            flat = _flat(buffer)
+            return self._spread(torch.dot(flat, flat))
+        return torch.square(buffer, out=self.scratch).sum(1, keepdim=True)
+
+    def _spread(self, total: Tensor) -> Tensor:
+        return (total / self.top.numel()).expand_as(self.top)
 
     def ties(self, extreme: float | Tensor) -> tuple[Tensor, Tensor | None]:
         """Mask (in `scratch`) of the classes where `shifted` equals `extreme`, and their number.

@@ -27,7 +27,7 @@ class MarginTerm:
 
     def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
         excess = block.excess(self.margin)
-        total = excess.sum(1, keepdim=True)
+        total = block.sum_of(excess)
         if block.gradient is not None and block.may_be_active(total):
             # Classes beyond the margin all go up by the same, and the top down by their sum.
             raised = block.beyond(self.margin, scale / -block.num_classes, out=excess)

@@ -59,7 +59,7 @@ def _bars(bins: Bins) -> list[str]:
         kind = "over" if confidence > accuracy else "under"
         title = (
             f"<title>confidence {confidence:.3f}, accuracy {accuracy:.3f}, "
-            f"{samples} predictions</title>"
+            f"{samples:.0f} predictions</title>"
         )
         parts.append(
             f'<g><rect class="accuracy" x="{left}" y="{_y(accuracy)}" width="{width}" '
@@ -79,6 +79,6 @@ def _histogram(bins: Bins) -> list[str]:
         for number, samples in enumerate(bins.counts)
         if samples
     ]
-    note = f"where the {total:,} predictions fell"
+    note = f"where the {total:,.0f} predictions fell"
     parts.append(f'<text class="mid" x="{_x(0.5)}" y="{base + 14}">{note}</text>')
     return parts

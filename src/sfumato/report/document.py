@@ -19,16 +19,21 @@ def document(title: str, sections: Iterable[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column names the row; cells are escaped."""
+    """A table whose first column names the row; cells are escaped, a second line is set small."""
     heads = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head)
     body = "".join(
         f"<tr><th scope='row'>{escape(row[0])}</th>"
-        + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
+        + "".join(f"<td>{_cell(cell)}</td>" for cell in row[1:])
         + "</tr>"
         for row in rows
     )
     inside = f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>"
     return f"<div class='wide'><table>{inside}</table></div>"
+
+
+def _cell(text: str) -> str:
+    first, _, second = text.partition("\n")
+    return escape(first) + (f"<br><span class='note'>{escape(second)}</span>" if second else "")
 
 
 def figure(caption: str, note: str, picture: str) -> str:

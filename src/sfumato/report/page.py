@@ -45,7 +45,7 @@ def _row(method: MethodResults, columns: Sequence[Column]) -> list[str]:
     if method.unfinished:
         seeds += f" ({len(method.unfinished)} unfinished)"
     values = [(column, summarise(method, column.key, column.split)) for column in columns]
-    cells = ["no result" if v is None else v.text(column.percent) for column, v in values]
+    cells = ["no result" if v is None else v.lines(column.percent) for column, v in values]
     return [method.name, seeds, *cells]
 
 

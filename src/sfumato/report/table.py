@@ -1,4 +1,4 @@
-"""The results table for the terminal."""
+"""The results tables for the terminal."""
 
 from __future__ import annotations
 
@@ -6,26 +6,36 @@ from rich.table import Table
 from rich.text import Text
 
 from sfumato.report.read import StudyResults
-from sfumato.report.summary import shown_columns, summarise
+from sfumato.report.summary import Column, Value, shown_columns, summarise
+
+_COLUMNS_AT_ONCE = 4  # fit a terminal of 80 characters
 
 
-def results_table(results: StudyResults) -> Table:
+def results_tables(results: StudyResults) -> list[Table]:
     """Mean over seeds and 95 % interval over the test images, a row a method."""
-    table = Table(
-        title=results.title,
-        title_justify="left",
-        caption="mean over seeds [95 % bootstrap interval over test images]",
-        caption_justify="left",
-    )
     columns = shown_columns(results.methods)
-    table.add_column("method", no_wrap=True)
+    groups = [
+        columns[start : start + _COLUMNS_AT_ONCE]
+        for start in range(0, len(columns), _COLUMNS_AT_ONCE)
+    ]
+    tables = [_table(results, group) for group in groups]
+    if tables:
+        tables[0].title = results.title
+        tables[-1].caption = "mean over seeds; in brackets 95 % bootstrap interval, test images"
+    return tables
+
+
+def _table(results: StudyResults, columns: list[Column]) -> Table:
+    table = Table(title_justify="left", caption_justify="left", show_lines=True)
+    table.add_column("method", min_width=12)
     for column in columns:
-        table.add_column(column.heading, justify="right")
+        table.add_column(column.heading, justify="right", min_width=10)
     for method in results.methods:
         values = [summarise(method, column.key, column.split) for column in columns]
-        cells = [
-            "-" if value is None else value.text(column.percent)
-            for column, value in zip(columns, values, strict=True)
-        ]
-        table.add_row(Text(method.name), *(Text(cell) for cell in cells))
+        cells = [_cell(v, c.percent) for c, v in zip(columns, values, strict=True)]
+        table.add_row(Text(method.name), *cells)
     return table
+
+
+def _cell(value: Value | None, percent: bool) -> Text:
+    return Text("-" if value is None else value.lines(percent))
