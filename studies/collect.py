@@ -1,5 +1,6 @@
-"""Keep a study's numbers as one small JSON file: python studies/collect.py FOLDER studies/results/NAME.json
+"""Keep a study's numbers as one small JSON file.
 
+Run: python studies/collect.py FOLDER studies/results/NAME.json
 Every table of docs/results.md comes from such a file; reliability bins are left out.
 """
 

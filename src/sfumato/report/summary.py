@@ -56,7 +56,6 @@ class Value:
         )
         return f"{mean} [{low}, {high}]"
 
-
     def lines(self, percent: bool) -> str:
         """The same with the interval on a line of its own, for narrow columns."""
         return self.text(percent).replace(" [", "\n[")
