@@ -169,6 +169,7 @@ def _predicted(block: Block) -> Tensor:
 
     On the CPU a search along a dimension runs element by element. A mask of the largest logits and
     one matrix product count them and sum their indices, which is the answer where there is one.
+    A product in reduced precision can round an index: what it names is looked at before use.
     """
     if block.logits.device.type != "cpu":
         return block.logits.max(1, keepdim=True).indices
@@ -176,6 +177,7 @@ def _predicted(block: Block) -> Tensor:
     numbers = torch.arange(block.num_classes, dtype=largest.dtype)
     weights = torch.stack([torch.ones_like(numbers), numbers])
     count, index = torch.einsum("kc,ncs->kns", weights, largest).unsqueeze(2).unbind(0)
-    if bool((count == 1).all()):
-        return index.long()
+    index = index.long().clamp(0, block.num_classes - 1)
+    if bool((count == 1).all()) and not bool(block.shifted.gather(1, index).any()):
+        return index
     return block.logits.max(1, keepdim=True).indices
