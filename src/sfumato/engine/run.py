@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from lightning_fabric import Fabric
 
-from sfumato.data import ArrayDataset, BatchAugment, TensorLoader, channel_statistics, load_data
-from sfumato.engine.components import build_augmentation, build_inputs, build_loss, build_model
+from sfumato.engine import classify
 from sfumato.engine.config import fingerprint
-from sfumato.engine.evaluation import Evaluator
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
-from sfumato.engine.seeds import fold_seed
-from sfumato.engine.train import Trainer
-from sfumato.engine.transforms import batch_transform
+
+Task = Callable[[Fabric, RunConfig, RunDirectory, bool], None]
+TASKS: dict[str, Task] = {"classify": classify.execute}
 
 
 def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
@@ -44,71 +41,5 @@ def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
 
 
 def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
-    directory = RunDirectory(path)
-    show = show and fabric.is_global_zero
-    data = load_data(config.data)
-    num_classes = data.train.num_classes
-    augment = build_augmentation(config.augment)
-    mollify = build_inputs(config.inputs, num_classes=num_classes)
-    loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
-    torch.manual_seed(fold_seed(config.seed, "initial weights"))
-    trainer = Trainer(
-        fabric=fabric,
-        model=build_model(config.model, data.train),
-        loss=build_loss(config.loss, num_samples=int(data.train.index.max()) + 1),
-        inputs=batch_transform(num_classes, augment, mollify),
-        train_loader=loaders.training(data.train, augment),
-        validation_loader=loaders.evaluation(data.validation),
-        config=config.train,
-        seed=config.seed,
-        run=directory,
-        show=show,
-    )
-    network = trainer.fit()
-    torch.manual_seed(fold_seed(config.seed, "predictions", fabric.global_rank))
-    evaluator = Evaluator(fabric, config, network, loaders.mean, loaders.std, show)
-    for name, part in (("validation", data.validation), ("test", data.test)):
-        evaluator.clean(name, loaders.evaluation(part), directory)
-    if fabric.is_global_zero:
-        directory.write_metrics(evaluator.finish(data.test))
-    fabric.barrier()
-
-
-@dataclass(frozen=True)
-class Loaders:
-    """Loaders that share a run's normalisation, layout and processes."""
-
-    config: RunConfig
-    fabric: Fabric
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def training(self, dataset: ArrayDataset, augment: BatchAugment | None) -> TensorLoader:
-        full_batches = len(dataset) >= self.config.train.batch_size
-        return self._loader(dataset, augment=augment, shuffle=True, drop_last=full_batches)
-
-    def evaluation(self, dataset: ArrayDataset) -> TensorLoader:
-        return self._loader(dataset)
-
-    def _loader(
-        self,
-        dataset: ArrayDataset,
-        *,
-        augment: BatchAugment | None = None,
-        shuffle: bool = False,
-        drop_last: bool = False,
-    ) -> TensorLoader:
-        return TensorLoader(
-            dataset,
-            self.config.train.batch_size,
-            shuffle=shuffle,
-            seed=self.config.seed,
-            augment=augment,
-            drop_last=drop_last,
-            rank=self.fabric.global_rank,
-            world_size=self.fabric.world_size,
-            device=self.fabric.device,
-            channels_last=self.config.train.channels_last,
-            mean=self.mean,
-            std=self.std,
-        )
+    task = TASKS[config.task]
+    task(fabric, config, RunDirectory(path), show and fabric.is_global_zero)

@@ -54,6 +54,7 @@ class EvaluateConfig(Strict):
 class RunConfig(Strict):
     """Data, network, loss, training and evaluation. Specs are kept resolved, defaults included."""
 
+    task: Literal["classify"] = "classify"
     data: dict[str, Any]
     model: dict[str, Any]
     loss: dict[str, Any] = Field({"name": "cross_entropy"}, validate_default=True)
