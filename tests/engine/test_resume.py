@@ -31,8 +31,7 @@ def _start(config: dict[str, Any], root: Path) -> subprocess.Popen[bytes]:
 def _kill_in_epoch(config: dict[str, Any], root: Path, directory: RunDirectory, epoch: int) -> None:
     """Start the run and kill it a moment after `epoch` epochs were logged."""
     process = _start(config, root)
-    log = directory.path / "log.jsonl"
-    while not log.exists() or log.read_text().count("\n") < epoch:
+    while len(directory.log()) < epoch:
         assert process.poll() is None, "the run ended before it could be killed"
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)

@@ -38,10 +38,9 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
         show=show,
     )
     network = trainer.fit()
-    torch.manual_seed(fold_seed(config.seed, "predictions", fabric.global_rank))
-    evaluator = Evaluator(fabric, config, network, loaders.mean, loaders.std, show)
+    evaluator = Evaluator(fabric, config, network, directory, loaders.mean, loaders.std, show)
     for name, part in (("validation", data.validation), ("test", data.test)):
-        evaluator.clean(name, loaders.evaluation(part), directory)
+        evaluator.clean(name, loaders.evaluation(part))
     if fabric.is_global_zero:
         directory.write_metrics(evaluator.finish(data.test))
     fabric.barrier()

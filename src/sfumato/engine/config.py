@@ -77,7 +77,17 @@ def parse(kind: type[Model], content: Any, source: str = "configuration") -> Mod
 
 def fingerprint(config: BaseModel) -> str:
     """A short hash of the full resolved configuration: the name of its run directory."""
-    text = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    return content_hash(config.model_dump(mode="json"))
+
+
+def content_hash(content: Mapping[str, Any]) -> str:
+    """A short hash of plain data, whatever the order of its keys.
+
+    Example:
+        >>> content_hash({"a": 1, "b": 2}) == content_hash({"b": 2, "a": 1})
+        True
+    """
+    text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +15,8 @@ from sfumato.data import ArrayDataset, TensorLoader
 from sfumato.engine.predict import predict
 from sfumato.engine.progress import progress_bar
 from sfumato.engine.results import Predictions, RunDirectory
-from sfumato.engine.robustness import evaluate_robustness
+from sfumato.engine.robustness import METRICS as ROBUSTNESS_METRICS
+from sfumato.engine.robustness import evaluate_robustness, robustness_from
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
 from sfumato.engine.stochastic import LogProbabilities, log_probabilities
@@ -25,11 +28,17 @@ RELIABILITY_BINS = 15
 
 @dataclass
 class Evaluator:
-    """Predicts and measures, as the run's `predict` and `evaluate` sections say."""
+    """Predicts and measures, as the run's `predict` and `evaluate` sections say.
+
+    What costs passes through the network is kept in the run's directory by its content, and
+    computed once. Each part has a random stream of its own, so that its numbers do not depend on
+    which other parts are computed.
+    """
 
     fabric: Fabric
     config: RunConfig
     network: nn.Module
+    run: RunDirectory
     mean: tuple[float, ...]
     std: tuple[float, ...]
     show: bool
@@ -41,40 +50,83 @@ class Evaluator:
         if samples is not None:
             self.predictor = LogProbabilities(MCDropout(self._plain(), samples))
 
-    def clean(self, name: str, loader: TensorLoader, run: RunDirectory) -> None:
+    def clean(self, name: str, loader: TensorLoader) -> None:
         """Predict a split, keep its predictions, measure them; all processes take part."""
-        with progress_bar(f"predicting {name}", len(loader), show=self.show) as bar:
-            found = predict(self.predictor, loader, self.fabric, bar)
+        kept = self.fabric.is_global_zero and self.run.link_predictions(name)
+        if not self.fabric.broadcast(kept):
+            self._seed(name)
+            began = time.perf_counter()
+            with progress_bar(f"predicting {name}", len(loader), show=self.show) as bar:
+                predicted = predict(self.predictor, loader, self.fabric, bar)
+            if self.fabric.is_global_zero:
+                seconds = time.perf_counter() - began
+                self.run.write_predictions(name, predicted, seconds=seconds)
         if self.fabric.is_global_zero:
-            run.write_predictions(name, found)
+            found = self.run.read_predictions(name)
             generator = torch.Generator().manual_seed(fold_seed(self.config.seed, "bootstrap"))
             self.metrics[name] = _measure(found, self.config.evaluate.resamples, generator)
 
     def finish(self, test: ArrayDataset) -> dict[str, Any]:
         """The evaluations that one process does alone, and all metrics of the run."""
         wanted = self.config.evaluate
-        if wanted.ensemble_sizes:
-            self.metrics["ensemble"] = self._ensemble_curve(test, wanted.ensemble_sizes)
+        if sizes := wanted.ensemble_sizes:
+            self.metrics["ensemble"] = self.run.keep(
+                "ensemble", {"sizes": sizes}, lambda: self._ensemble_curve(test, sizes)
+            )
         if wanted.corruption_names:
             part = test
             if wanted.corrupted_images is not None:
                 part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
+            self.metrics["corrupted"] = self._corrupted(part)
+        return self.metrics
+
+    def _corrupted(self, part: ArrayDataset) -> dict[str, Any]:
+        """Robustness cell by cell, so that one more type or severity costs only itself."""
+        wanted = self.config.evaluate
+        names, severities = wanted.corruption_names, wanted.severities
+        cells: dict[str, list[list[float]]] = {key: [] for key in ROBUSTNESS_METRICS}
+        total = len(names) * len(severities)
+        with progress_bar("corruptions", total, show=self.show) as bar:
+            for name in names:
+                row = []
+                for severity in severities:
+                    row.append(self._corrupted_cell(part, name, severity))
+                    bar.advance(f"{name} {severity}")
+                for key, values in cells.items():
+                    values.append([cell[key] for cell in row])
+        found = {"names": names, "severities": severities, "cells": cells}
+        return robustness_from(found).as_dict()
+
+    def _corrupted_cell(self, part: ArrayDataset, name: str, severity: int) -> dict[str, float]:
+        what = f"corrupted-{name}-{severity}"
+        predict_section = self.config.predict.model_dump(mode="json")
+
+        def compute() -> dict[str, float]:
+            self._seed(what)
             found = evaluate_robustness(
                 self.predictor,
                 part,
                 mean=self.mean,
                 std=self.std,
-                names=wanted.corruption_names,
-                severities=wanted.severities,
+                names=[name],
+                severities=[severity],
                 device=self.fabric.device,
-                show=self.show,
+                show=False,
             )
-            self.metrics["corrupted"] = found.as_dict()
-        return self.metrics
+            return found.means()
+
+        content = {"predict": predict_section, "images": len(part)}
+        values = self.run.keep(what, content, compute)
+        return {key: math.nan if value is None else value for key, value in values.items()}
+
+    def _seed(self, part: str) -> None:
+        path = ("predictions", part, self.fabric.global_rank)
+        torch.manual_seed(fold_seed(self.config.seed, *path))
 
     @torch.no_grad()
     def _ensemble_curve(self, test: ArrayDataset, sizes: list[int]) -> dict[str, Any]:
         """NLL, accuracy and ECE against the number of dropout samples, from one set of passes."""
+        self._seed("ensemble")
         sampler = MCDropout(self._plain(), max(sizes))
         loader = TensorLoader(test, 128, mean=self.mean, std=self.std, device=self.fabric.device)
         parts: dict[int, list[torch.Tensor]] = {size: [] for size in sizes}

@@ -22,7 +22,9 @@ class TrainingLog:
             if importlib.util.find_spec("tensorboard") is not None:
                 from torch.utils.tensorboard import SummaryWriter
 
-                self._board = SummaryWriter(str(run.path / "tensorboard"), purge_step=start_epoch)
+                self._board = SummaryWriter(
+                    str(run.training / "tensorboard"), purge_step=start_epoch
+                )
 
     def write(self, record: Mapping[str, float]) -> None:
         """Append the record of one epoch."""

@@ -1,17 +1,38 @@
-"""A run on disk: a directory named by the hash of its configuration."""
+"""A run on disk: its results, and the training that it shares with runs that only evaluate anew.
+
+`runs/<hash of the whole configuration>/` holds what a reader wants: `config.yaml`, `metrics.json`,
+`log.jsonl`, `cost.json`, `predictions/`. `runs/trainings/<hash of what decides the weights>/`
+holds what is expensive: `checkpoint/`, the growing `log.jsonl`, predictions and parts of
+evaluations by content. Two runs that differ in `predict` or `evaluate` only have one training.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from sfumato._files import read_json, read_yaml, write_arrays, write_json, write_text, write_yaml
+from sfumato._files import (
+    read_json,
+    read_yaml,
+    write_arrays,
+    write_atomically,
+    write_json,
+    write_text,
+    write_yaml,
+)
+from sfumato.engine.config import content_hash
+
+TRAININGS = "trainings"
+_POINTER = "training.json"
 
 
 @dataclass(frozen=True)
@@ -25,30 +46,49 @@ class Predictions:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Where a run keeps `config.yaml`, `log.jsonl`, `checkpoint`, `predictions`, `metrics.json`.
+    """The files of one run, wherever they lie.
 
     `metrics.json` is written last: where it exists, the run is finished and is not touched again.
+    A directory without a pointer to a training holds its own (as the first version wrote them).
     """
 
     path: Path
 
     @property
+    def training(self) -> Path:
+        """The directory of the training whose weights this run evaluates."""
+        pointer = self._pointer()
+        return self.path.parent / TRAININGS / pointer["training"] if pointer else self.path
+
+    @property
     def checkpoint(self) -> Path:
-        return self.path / "checkpoint"
+        return self.training / "checkpoint"
 
     @property
     def finished(self) -> bool:
         return (self.path / "metrics.json").exists()
 
-    def write_config(self, config: Mapping[str, Any]) -> None:
+    def begin(self, config: Mapping[str, Any], training: Mapping[str, Any]) -> None:
+        """Write the configuration, the training that it belongs to, and where that is."""
+        name = content_hash(training)
+        write_json(
+            self.path / _POINTER,
+            {"training": name, "predictor": content_hash(config["predict"])},
+        )
         write_yaml(self.path / "config.yaml", config)
+        write_yaml(self.path.parent / TRAININGS / name / "config.yaml", training)
 
     def config(self) -> dict[str, Any]:
         return read_yaml(self.path / "config.yaml")
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Finish the run: its log and its cost, then the metrics."""
         if self.finished:
             raise FileExistsError(f"{self.path} is a finished run; it is never overwritten")
+        log = self.training / "log.jsonl"
+        if self.training != self.path and log.exists():
+            write_text(self.path / "log.jsonl", log.read_text(encoding="utf-8"))
+        write_json(self.path / "cost.json", self._cost())
         write_json(self.path / "metrics.json", metrics)
         (self.path / "error.txt").unlink(missing_ok=True)
 
@@ -60,11 +100,11 @@ class RunDirectory:
         write_text(self.path / "error.txt", trace)
 
     def append_log(self, record: Mapping[str, Any]) -> None:
-        with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
+        with (self.training / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
     def log(self) -> list[dict[str, Any]]:
-        path = self.path / "log.jsonl"
+        path = self.training / "log.jsonl"
         if not path.exists():
             return []
         # A line that another process is still writing has no end yet.
@@ -73,19 +113,84 @@ class RunDirectory:
 
     def rewind_log(self, epoch: int) -> None:
         """Keep the records of finished epochs only, so that a resumed log has none twice."""
-        path = self.path / "log.jsonl"
+        path = self.training / "log.jsonl"
         if path.exists():
             lines = path.read_text(encoding="utf-8").splitlines()[:epoch]
-            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+            write_text(path, "".join(line + "\n" for line in lines))
 
-    def write_predictions(self, name: str, predictions: Predictions) -> None:
+    def write_predictions(
+        self, name: str, predictions: Predictions, *, seconds: float | None = None
+    ) -> None:
+        """Keep a split's predictions, and how long they took, for every run that predicts so."""
         arrays = {
             "logits": predictions.logits.float().cpu().numpy(),
             "labels": predictions.labels.cpu().numpy(),
             "index": predictions.index.cpu().numpy(),
         }
-        write_arrays(self.path / "predictions" / f"{name}.npz", arrays)
+        kept = self._kept_predictions(name)
+        if seconds is not None:
+            timing = {"images": len(predictions.labels), "seconds": round(seconds, 6)}
+            write_json(kept.with_suffix(".json"), timing)
+        write_arrays(kept, arrays)
+        self.link_predictions(name)
+
+    def link_predictions(self, name: str) -> bool:
+        """Give this run the kept predictions of a split; False where there are none yet."""
+        kept, own = self._kept_predictions(name), self.path / "predictions" / f"{name}.npz"
+        if kept.exists() and kept != own:
+            write_atomically(own, lambda temporary: _link(kept, temporary))
+        return kept.exists()
 
     def predictions(self, name: str) -> dict[str, np.ndarray]:
         with np.load(self.path / "predictions" / f"{name}.npz", allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
+
+    def read_predictions(self, name: str) -> Predictions:
+        """The kept predictions of a split as tensors."""
+        arrays = self.predictions(name)
+        fields = ("logits", "labels", "index")
+        return Predictions(*(torch.from_numpy(arrays[key]) for key in fields))
+
+    def keep(
+        self, name: str, content: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """A part of an evaluation: read where this training has it, else computed and kept.
+
+        Args:
+            name: what it is, for the reader of the directory ("corrupted-fog-3").
+            content: everything besides the weights that decides the part's numbers.
+            compute: called where the part is not there; its result must be plain data.
+        """
+        path = self.training / "parts" / f"{name}-{content_hash(content)}.json"
+        if not path.exists():
+            write_json(path, {"content": content, "values": compute()})
+        # Read back even when just computed, so that both ways give the same rounding and nulls.
+        values: dict[str, Any] = read_json(path)["values"]
+        return values
+
+    def _pointer(self) -> dict[str, str]:
+        path = self.path / _POINTER
+        return read_json(path) if path.exists() else {}
+
+    def _kept_predictions(self, name: str) -> Path:
+        return self.training / "predictions" / self._pointer().get("predictor", "") / f"{name}.npz"
+
+    def _cost(self) -> dict[str, Any]:
+        """Seconds of training (without validation), and of predicting one test image."""
+        timing = self._kept_predictions("test").with_suffix(".json")
+        inference = read_json(timing) if timing.exists() else None
+        records = self.log()
+        return {
+            "training_seconds": sum(record.get("seconds", 0.0) for record in records),
+            "epochs": len(records),
+            "inference_seconds_per_image": inference
+            and inference["seconds"] / max(1, inference["images"]),
+        }
+
+
+def _link(source: Path, target: Path) -> None:
+    target.unlink()
+    try:
+        os.link(source, target)
+    except OSError:  # some shared folders know no hard links
+        shutil.copyfile(source, target)

@@ -7,17 +7,24 @@ from pathlib import Path
 
 from lightning_fabric import Fabric
 
+from sfumato._files import write_json
 from sfumato.engine import classify
 from sfumato.engine.config import fingerprint
+from sfumato.engine.environment import environment_facts
 from sfumato.engine.results import RunDirectory
-from sfumato.engine.run_config import RunConfig
+from sfumato.engine.run_config import RunConfig, training_content
 
+# A task trains (which does nothing where the checkpoint is at its last epoch), predicts and
+# measures; what it keeps through the directory is not computed again by a later evaluation.
 Task = Callable[[Fabric, RunConfig, RunDirectory, bool], None]
 TASKS: dict[str, Task] = {"classify": classify.execute}
 
 
 def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
     """Train, predict and evaluate; a finished run is returned as it is, a killed one goes on.
+
+    A configuration that differs from an earlier one in `predict` or `evaluate` only is evaluated
+    with the weights that are there already.
 
     Args:
         config: the checked configuration.
@@ -28,7 +35,7 @@ def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
     if directory.finished:
         return directory
     train = config.train
-    directory.write_config(config.model_dump(mode="json"))
+    directory.begin(config.model_dump(mode="json"), training_content(config))
     fabric = Fabric(
         accelerator=train.accelerator,
         devices=train.devices,
@@ -41,5 +48,11 @@ def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
 
 
 def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
+    directory = RunDirectory(path)
+    if fabric.is_global_zero:
+        for folder in {path, directory.training}:
+            # A training that is evaluated later, elsewhere, keeps the facts of where it began.
+            if not (folder / "environment.json").exists():
+                write_json(folder / "environment.json", environment_facts(fabric))
     task = TASKS[config.task]
-    task(fabric, config, RunDirectory(path), show and fabric.is_global_zero)
+    task(fabric, config, directory, show and fabric.is_global_zero)

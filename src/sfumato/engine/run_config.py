@@ -91,6 +91,15 @@ class RunConfig(Strict):
         return None if spec is None else _resolved(resolve_inputs, spec)
 
 
+# They read the weights and never change them; every other section decides the weights.
+AFTER_TRAINING = ("predict", "evaluate")
+
+
+def training_content(config: RunConfig) -> dict[str, Any]:
+    """All of a configuration that decides the weights: what names the directory of a training."""
+    return config.model_dump(mode="json", exclude=set(AFTER_TRAINING))
+
+
 def _resolved(resolver: Callable[[Spec], Resolved], spec: Spec) -> dict[str, Any]:
     try:
         return resolver(spec).config
