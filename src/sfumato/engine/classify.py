@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 from sfumato.data import ArrayDataset, BatchAugment, TensorLoader, channel_statistics, load_data
 from sfumato.engine.components import build_augmentation, build_inputs, build_loss, build_model
 from sfumato.engine.evaluation import Evaluator
+from sfumato.engine.networks import write_network_facts
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
@@ -24,6 +25,8 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     augment = build_augmentation(config.augment)
     mollify = build_inputs(config.inputs, num_classes=num_classes)
     loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+    if fabric.is_global_zero:
+        write_network_facts(directory, data.train, loaders.mean, loaders.std)
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
     trainer = Trainer(
         fabric=fabric,

@@ -99,11 +99,23 @@ def build_loss(spec: Spec, *, num_samples: int) -> nn.Module:
 
 def build_model(spec: Spec, dataset: ArrayDataset) -> nn.Module:
     """A network for the data's classes and images, with weights from the global random state."""
+    _, channels, height, width = dataset.images.shape
+    return build_network(
+        spec,
+        num_classes=dataset.num_classes,
+        in_channels=channels,
+        image_size=(height, width),
+    )
+
+
+def build_network(
+    spec: Spec, *, num_classes: int, in_channels: int, image_size: tuple[int, int]
+) -> nn.Module:
+    """A network for images and classes of these numbers; only torchvision's ask for the size."""
     resolved = resolve_model(spec)
-    _, channels, *size = dataset.images.shape
-    extra = {"image_size": tuple(size)} if resolved.name.startswith(_TORCHVISION) else {}
+    extra = {"image_size": image_size} if resolved.name.startswith(_TORCHVISION) else {}
     return resolved.build(
-        num_classes=dataset.num_classes, in_channels=channels, **extra, **resolved.params
+        num_classes=num_classes, in_channels=in_channels, **extra, **resolved.params
     )
 
 
