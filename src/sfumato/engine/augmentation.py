@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import Tensor
 
-from sfumato.data import Augment, BatchAugment, Sample
+from sfumato.data import Augment, BatchAugment, RandomWindow, Sample
 from sfumato.inputs import RECIPES, Recipe
 
 
@@ -39,5 +39,6 @@ def _recipe(name: str) -> RecipeAugment:
 
 AUGMENTATIONS: dict[str, Callable[..., BatchAugment]] = {
     "basic": Augment,
+    "window": RandomWindow,
     **{name: partial(_recipe, name) for name in RECIPES},
 }

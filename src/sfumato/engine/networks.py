@@ -125,7 +125,7 @@ def load_network(run: str | Path | RunDirectory) -> TrainedNetwork:
     )
     network.load_state_dict(weights)
     if config.train.channels_last:
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network.to(memory_format=torch.channels_last)
     return TrainedNetwork(network, facts).eval()
 
 
