@@ -80,7 +80,7 @@ def test_metrics_are_those_of_the_network_over_time(tmp_path: Path, small: Conte
     assert 0 <= record["train_accuracy"] <= 1
     assert 0 <= record["validation_mean_iou"] <= 1
     maps = sorted((plain.path / "maps").glob("test-*.png"))
-    assert len(maps) == 4
+    assert len(maps) == 3
     with Image.open(maps[0]) as picture:
         assert picture.width > 300
 

@@ -75,11 +75,11 @@ def test_mc_dropout_folds_skips_from_before_the_first_dropout() -> None:
     # The mean over many masks is that of single passes, in law.
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        many = MCDropout(network, 400, max_batch=8)(images, generator=generator)
+        many = MCDropout(network, 200, max_batch=8)(images, generator=generator)
         for module in network.modules():
             module.training = isinstance(module, nn.Dropout)
-        passes = torch.stack([network(images).softmax(1) for _ in range(400)]).mean(0)
-    assert float((many - passes).abs().mean()) < 0.02
+        passes = torch.stack([network(images).softmax(1) for _ in range(200)]).mean(0)
+    assert float((many - passes).abs().mean()) < 0.03
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from sfumato.engine.stochastic import LogProbabilities, log_probabilities
 from sfumato.metrics import confidence_map
 from sfumato.predictions import MCDropout, TemporalSmoother
 
-MAPS = 4
+MAPS = 3
 _FOLDED_PIXELS = 64 * 64 * 64
 """Pixels of a folded batch of dropout samples; more don't fit a CPU's caches."""
 
