@@ -109,7 +109,7 @@ def _part(files: Mapping[str, bytes], part: str, root: str | Path) -> ArrayDatas
 def _decode_all(
     files: Mapping[str, bytes], folder: str, names: Sequence[str], mode: str
 ) -> np.ndarray:
-    decoded = []
+    decoded: list[np.ndarray] = []
     for name in names:
         with Image.open(io.BytesIO(files[f"{folder}/{name}"])) as image:
             # A palette's indices are the labels themselves.

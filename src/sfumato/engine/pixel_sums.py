@@ -72,8 +72,9 @@ class PixelSums:
             _, before, labels_before = self._last
             known = (labels != self.void) & (labels_before != self.void)
             same = (labels == labels_before) & known
-            counts = [(predicted == before).sum(), predicted.numel(), same.sum(), known.sum()]
-            self.rows[unit][-4:] += torch.tensor([float(count) for count in counts])
+            agree = predicted == before
+            counts = [int(agree.sum()), agree.numel(), int(same.sum()), int(known.sum())]
+            self.rows[unit][-4:] += torch.tensor(counts)
         self._last = (stream, predicted, labels)
 
     def total(self) -> Tensor:
