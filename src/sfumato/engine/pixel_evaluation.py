@@ -176,4 +176,4 @@ def _write_map(
     figure = confidence_map(
         logits[0].softmax(0).cpu(), label, image=picture, ignore_index=sums.void
     )
-    write_atomically(path, lambda temporary: figure.savefig(temporary))
+    write_atomically(path, lambda temporary: figure.savefig(temporary, bbox_inches="tight"))
