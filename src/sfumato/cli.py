@@ -1,4 +1,4 @@
-"""The command line: `sfumato quickstart | run | report | audit | corrupt | list`."""
+"""The command line: `sfumato quickstart | run | report | audit | analyse | corrupt | list`."""
 
 from __future__ import annotations
 
@@ -109,6 +109,33 @@ def audit(
     for table in audit_tables(found):
         console.print(table)
     console.print(f"Report: [bold]{write_audit(found, out)}")
+
+
+@app.command()
+def analyse(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run directories, or studies (their first seeds).")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("analysis"),
+    only: Annotated[
+        list[str] | None, typer.Option(help="An analysis by name; repeat for several.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="The papers' effort: hours rather than minutes.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show why trained networks behave as they do: Hessian, loss landscape, feature maps.
+
+    Example: `sfumato analyse quickstart`, `sfumato analyse RUN RUN --only loss_landscape`
+    """
+    from sfumato.engine.analyse import analyse as analyse_runs
+    from sfumato.engine.analyses import FULL_EFFORT, Effort
+    from sfumato.report.analysis import write_analysis_page
+
+    effort = FULL_EFFORT if full else Effort()
+    analyse_runs(runs, out, effort=effort, only=only or (), show=not quiet)
+    console.print(f"Page: [bold]{write_analysis_page(out)}")
 
 
 @app.command()
