@@ -131,7 +131,9 @@ def test_recommendation_names_the_sure_one_and_its_cost() -> None:
     assert found.method == "smooth"
     assert found.headline == "Use smooth."
     assert "surely better in NLL (−0.100" in found.reasons[0]
-    assert found.cost == "It costs 1 times the training time of plain."
+    assert found.cost == (
+        "It takes the same training time, as far as a busy machine lets one measure."
+    )
     assert "3 shared seeds" in found.certainty
 
 

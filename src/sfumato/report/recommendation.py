@@ -11,6 +11,7 @@ from sfumato.report.findings import Findings, Row
 # What decides, where a study has it: being right, being honest, and both under damage.
 DECIDING = ("test.accuracy", "test.miou", "test.ap", "test.nll", "test.ece", "corrupted.error")
 _FEW_SEEDS = 3
+_SAME = 0.05  # ratios of times that are nearer to 1 are noise
 
 
 @dataclass(frozen=True)
@@ -142,10 +143,12 @@ def _cost(row: Row, findings: Findings) -> str:
         (row.cost.seconds_per_image, reference.seconds_per_image, "prediction"),
     ):
         if ours and theirs:
-            parts.append(f"{ours / theirs:.2g} times the {what} time")
-    return (
-        f"It costs {_listed(parts)} of {row.baseline}." if parts else "Its cost was not recorded."
-    )
+            ratio = ours / theirs
+            times = "the same" if abs(ratio - 1) < _SAME else f"{ratio:.2g} times the"
+            parts.append(f"{times} {what} time")
+    if not parts:
+        return "Its cost was not recorded."
+    return f"It takes {_listed(parts)}, as far as a busy machine lets one measure."
 
 
 def _certainty(compared: Sequence[Row], columns: Sequence[Column]) -> str:

@@ -77,7 +77,8 @@ def _cell(row: Row, each: Column) -> Text:
     value, difference = row.values.get(each.id), row.differences.get(each.id)
     if value is None:
         return Text("-")
-    text = Text(value.text(each).replace(" [", "\n["))
+    mean, _, interval = value.text(each).partition(" [")
+    text = Text(mean)
     if difference is not None and difference.verdict is not None:
         text.append(f" {SYMBOLS[difference.verdict]}", style=_STYLES[difference.verdict])
-    return text
+    return text.append(f"\n[{interval}") if interval else text
