@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,33 +77,44 @@ def hostile() -> str:
     return HOSTILE
 
 
+def write_study(
+    root: Path,
+    gains: dict[str, float],
+    *,
+    name: str = "study",
+    seeds: Sequence[int] = (0, 1, 2),
+    noise: float = 0.001,
+    data: str = "scenes",
+    epochs: int = 3,
+) -> Path:
+    """A study in `root / name` whose methods gain that much over the first numbers."""
+    random_numbers = random.Random(0)
+    folder, runs = root / name, []
+    for seed in seeds:
+        for method, gain in gains.items():
+            run = f"{len(runs):012d}"
+            shift = gain + random_numbers.gauss(0, noise)
+            config = {"data": {"name": data}, "loss": {"name": method}, "seed": seed}
+            write_run(folder / "runs" / run, metrics_of(shift), config, epochs)
+            runs.append({"method": method, "seed": seed, "run": run})
+    index = {"name": name, "title": name, "methods": list(gains), "runs": runs}
+    (folder / "study.json").write_text(json.dumps({**index, "study": {"name": name}}))
+    (folder / "environment.json").write_text(json.dumps({"torch": "2.9"}))
+    profile = {"lead": [1, 2], "predicted": [0.1, 0.2], "others": [0.01, 0.02], "loss": "mbls"}
+    (folder / "profiles.json").write_text(json.dumps({"smooth": profile}))
+    return folder
+
+
 @pytest.fixture
 def make_study(tmp_path: Path) -> MakeStudy:
-    """`make_study({"plain": 0.0, "smooth": 0.02})`: a study whose methods gain that much."""
+    """`make_study({"plain": 0.0, "smooth": 0.02}, seeds=(0, 1))` in an empty folder."""
+    return partial(write_study, tmp_path)
 
-    def make(
-        gains: dict[str, float],
-        *,
-        name: str = "study",
-        seeds: Sequence[int] = (0, 1, 2),
-        noise: float = 0.001,
-        data: str = "scenes",
-        epochs: int = 3,
-    ) -> Path:
-        random_numbers = random.Random(0)
-        root, runs = tmp_path / name, []
-        for seed in seeds:
-            for method, gain in gains.items():
-                run = f"{len(runs):012d}"
-                shift = gain + random_numbers.gauss(0, noise)
-                config = {"data": {"name": data}, "loss": {"name": method}, "seed": seed}
-                write_run(root / "runs" / run, metrics_of(shift), config, epochs)
-                runs.append({"method": method, "seed": seed, "run": run})
-        index = {"name": name, "title": name, "methods": list(gains), "runs": runs}
-        (root / "study.json").write_text(json.dumps({**index, "study": {"name": name}}))
-        (root / "environment.json").write_text(json.dumps({"torch": "2.9"}))
-        profile = {"lead": [1, 2], "predicted": [0.1, 0.2], "others": [0.01, 0.02], "loss": "mbls"}
-        (root / "profiles.json").write_text(json.dumps({"smooth": profile}))
-        return root
 
-    return make
+@pytest.fixture(scope="session")
+def large_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty methods with five seeds, the last with a hostile name."""
+    gains = {"cross entropy": 0.0}
+    gains |= {f"method {number}": 0.003 * ((7 * number) % 19) - 0.02 for number in range(18)}
+    root = tmp_path_factory.mktemp("large")
+    return write_study(root, {**gains, HOSTILE: 0.01}, seeds=range(5), noise=0.003, epochs=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,13 @@ def read_study(folder: Path) -> StudyResults:
 
 def run_label(path: Path) -> str:
     """What a run is called in its study, `method, seed 0`; the folder's name outside of one."""
-    index_file = path.resolve().parent.parent / "study.json"
+    place = Path(os.path.abspath(path))  # the folder of runs may be a link to elsewhere
+    index_file = place.parent.parent / "study.json"
     if index_file.exists():
         for entry in read_json(index_file)["runs"]:
-            if entry["run"] == path.resolve().name:
+            if entry["run"] == place.name:
                 return f"{entry['method']}, seed {entry['seed']}"
-    return path.resolve().name
+    return place.name
 
 
 def _read_run(path: Path, seed: int) -> RunResult:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from sfumato._files import write_json
 from sfumato.analysis import smoothing_profile
 from sfumato.engine.components import build_loss
@@ -30,6 +32,11 @@ def write_profiles(runs: Sequence[PlannedRun], folder: Path) -> None:
     write_json(folder / "profiles.json", found)
 
 
+def _plain(values: Tensor) -> list[float]:
+    """Without the rounding errors of a gradient that is zero, which would fill a chart."""
+    return [round(value, 9) for value in values.tolist()]
+
+
 def _title(methods: Sequence[str]) -> str:
     rest = len(methods) - 1
     return methods[0] + (f" and {rest} more" if rest else "")
@@ -41,6 +48,6 @@ def _profile(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "loss": f"{spec['name']}: {settings}" if settings else spec["name"],
         "lead": found.lead.tolist(),
-        "predicted": found.smoothing[:, -1].tolist(),
-        "others": found.smoothing[:, :-1].mean(1).tolist(),
+        "predicted": _plain(found.smoothing[:, -1]),
+        "others": _plain(found.smoothing[:, :-1].mean(1)),
     }
