@@ -130,7 +130,7 @@ def test_recommendation_names_the_sure_one_and_its_cost() -> None:
     )
     assert found.method == "smooth"
     assert found.headline == "Use smooth."
-    assert "surely better in NLL (−0.100" in found.reasons[0]
+    assert "measurably better in NLL (−0.100" in found.reasons[0]
     assert found.cost == (
         "It takes the same training time, as far as a busy machine lets one measure."
     )

@@ -34,7 +34,7 @@ class Column:
     @property
     def is_main(self) -> bool:
         """Whether it is shown at first, before a reader asks for every metric."""
-        return self.id not in _SECONDARY
+        return self.key not in _SECONDARY and self.id != "corrupted.nll"
 
     def number(self, value: float, *, sign: bool = False) -> str:
         """As shown in tables: `83.1` for the share 0.831, three decimals for other metrics."""
@@ -65,6 +65,7 @@ class Column:
 KNOWN: dict[str, tuple[str, Better | None, bool]] = {
     "accuracy": ("accuracy", "higher", True),
     "miou": ("mIoU", "higher", True),
+    "mean_iou": ("mIoU", "higher", True),
     "ap": ("AP", "higher", True),
     "ap50": ("AP50", "higher", True),
     "ap75": ("AP75", "higher", True),
@@ -91,6 +92,7 @@ KNOWN: dict[str, tuple[str, Better | None, bool]] = {
     "flip_probability": ("flip probability", "lower", True),
     "flip_rate": ("flip rate", "lower", True),
     "true_calibration_error": ("true calibration error", "lower", True),
+    "mean_objectness": ("mean objectness", None, True),
     "mean_objectness_deviation": ("objectness deviation", "lower", True),
     "temperature": ("temperature", None, False),
 }
@@ -100,13 +102,8 @@ _HIGHER = ("accuracy", "iou", "auroc", "precision", "recall", "consistency", "co
 _LOWER = ("error", "nll", "ece", "loss", "brier", "deviation", "aurc", "mce", "mae", "rmse")
 
 _SECONDARY = {
-    "test.brier",
-    "test.mce",
-    "test.classwise_ece",
-    "test.overconfidence",
-    "test.underconfidence",
-    "test.average_confidence",
-    "corrupted.nll",
+    *("brier", "mce", "classwise_ece", "overconfidence", "underconfidence"),
+    *("average_confidence", "mean_objectness"),
 }
 _NOT_METRICS = {"samples", "reliability", "names", "severities", "cells", "sizes", "seconds"}
 _NOT_SPLITS = {"validation", "reliability", "cells", "per_class", "by_class", "classes"}
@@ -115,8 +112,20 @@ _NOT_SPLITS = {"validation", "reliability", "cells", "per_class", "by_class", "c
 def column(key: str, split: str = "test") -> Column:
     """The column of any metric: from the table of known ones, or guessed from its name."""
     where = split.replace(".", " ").replace("_", " ").removeprefix("test").strip()
-    title, better, percent = KNOWN.get(key) or (key.replace("_", " "), _direction(key), False)
-    return Column(key, f"{where} {title}".strip(), better, percent, split)
+    title, better, percent = _described(key)
+    title = title if title.startswith(where) else f"{where} {title}"
+    return Column(key, title, better, percent, split)
+
+
+def _described(key: str) -> tuple[str, Better | None, bool]:
+    """Title, direction, share; `ece_100`, a known metric with a setting, is known as well."""
+    name, _, setting = key.rpartition("_")
+    if key in KNOWN:
+        return KNOWN[key]
+    if setting.isdigit() and name in KNOWN:
+        title, better, percent = KNOWN[name]
+        return f"{title} {setting}", better, percent
+    return key.replace("_", " "), _direction(key), False
 
 
 COLUMNS = (

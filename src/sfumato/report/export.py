@@ -15,8 +15,8 @@ from sfumato.report.statistics import SYMBOLS
 
 NOTE = (
     "Mean over seeds; in brackets its 95 % interval: over seeds (t interval), or with one seed "
-    "over the test images (bootstrap). ✓ surely better, ✗ surely worse, ? can't tell: the 95 % "
-    "interval of the paired difference to the baseline, over the same seeds."
+    "over the test images (bootstrap). ✓ measurably better, ✗ measurably worse, ? can't tell: the "
+    "95 % interval of the paired difference to the baseline, over the same seeds."
 )
 _CSV_HEAD = (
     *("method", "baseline", "metric", "better", "seeds", "mean", "low", "high", "interval_over"),

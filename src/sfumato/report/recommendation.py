@@ -9,7 +9,10 @@ from sfumato.report.columns import Column
 from sfumato.report.findings import Findings, Row
 
 # What decides, where a study has it: being right, being honest, and both under damage.
-DECIDING = ("test.accuracy", "test.miou", "test.ap", "test.nll", "test.ece", "corrupted.error")
+DECIDING = (
+    *("test.accuracy", "test.miou", "test.mean_iou", "test.ap", "test.nll", "test.ece"),
+    "corrupted.error",
+)
 _FEW_SEEDS = 3
 _SAME = 0.05  # ratios of times that are nearer to 1 are noise
 
@@ -33,7 +36,7 @@ class Recommendation:
 
 
 def recommend(findings: Findings) -> Recommendation:
-    """The method that is surely better somewhere and surely worse nowhere; else say so.
+    """The method that is measurably better somewhere and measurably worse nowhere; else say so.
 
     Only metrics of `DECIDING` count. A method with gains and losses is named as a trade, never as
     a recommendation.
@@ -55,7 +58,7 @@ def recommend(findings: Findings) -> Recommendation:
         )
     return Recommendation(
         None,
-        f"No method is surely better than {baseline} without being surely worse somewhere: "
+        f"No method is measurably better than {baseline} without being measurably worse somewhere: "
         f"stay with {baseline}, or add seeds.",
         [*_trades(compared, columns), *_by_means_alone(findings, compared)],
         "",
@@ -85,7 +88,7 @@ def _tie_break(row: Row, findings: Findings) -> float:
 def _evidence(row: Row, columns: Sequence[Column]) -> str:
     gains = [f"{c.title} {_change(row, c)}" for c in _gains(row, columns)]
     open_ = [c.title for c in columns if _verdict(row, c) == "can't tell"]
-    text = f"Against {row.baseline} it is surely better in {_listed(gains)}."
+    text = f"Against {row.baseline} it is measurably better in {_listed(gains)}."
     if open_:
         text += f" For {_listed(open_)} the seeds can't tell."
     return text
@@ -100,7 +103,9 @@ def _runners_up(clean: Sequence[Row], best: Row) -> list[str]:
     if not others:
         return []
     verb = "is" if len(others) == 1 else "are"
-    return [f"{_listed(others)} {verb} also surely better somewhere and surely worse nowhere."]
+    return [
+        f"{_listed(others)} {verb} also measurably better somewhere and measurably worse nowhere."
+    ]
 
 
 def _trades(compared: Sequence[Row], columns: Sequence[Column]) -> list[str]:
@@ -153,16 +158,21 @@ def _cost(row: Row, findings: Findings) -> str:
 
 def _certainty(compared: Sequence[Row], columns: Sequence[Column]) -> str:
     made = [r.differences[c.id] for r in compared for c in columns if c.id in r.differences]
-    seeds = min((difference.seeds for difference in made), default=0)
+    with_interval = sum(difference.low is not None for difference in made)
+    if not with_interval:
+        return "How sure: one seed has no interval, so nothing can be sure. Add seeds."
+    fewest = min(difference.seeds for difference in made)
+    most = max(difference.seeds for difference in made)
+    seeds = _count(most, "shared seed") if fewest == most else f"{fewest} to {most} shared seeds"
     text = (
-        f"How sure: a verdict needs a 95 % interval, over {_count(seeds, 'shared seed')}, that "
-        f"excludes zero; of {_count(len(made), 'comparison')} about {0.05 * len(made):.1f} would "
-        "do so by chance alone."
+        f"How sure: a verdict needs a 95 % interval, over {seeds}, that excludes zero; of "
+        f"{_count(with_interval, 'comparison')} about {0.05 * with_interval:.1f} would do so by "
+        "chance alone."
     )
-    if seeds == 1:
-        return text + " One seed has no such interval, so nothing can be sure: add seeds."
-    if seeds < _FEW_SEEDS:
-        return text + " Two seeds make very wide intervals: with three to five, more can be told."
+    if fewest == 1:
+        text += " A method with one seed has no interval and gets no verdict."
+    if most < _FEW_SEEDS:
+        text += " Two seeds make very wide intervals: with three to five, more can be told."
     return text
 
 

@@ -29,7 +29,7 @@ def results_tables(findings: Findings) -> list[Table]:
         tables[0].title = findings.title
         tables[-1].caption = (
             "mean over seeds [95 % interval: over seeds, or with one seed over test images]; "
-            "✓ surely better than the first method, ✗ surely worse, ? can't tell"
+            "✓ measurably better than the first method, ✗ measurably worse, ? can't tell"
         )
     return tables
 

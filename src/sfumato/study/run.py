@@ -17,7 +17,6 @@ from sfumato._files import write_json
 from sfumato.engine import RunConfig, RunDirectory, fingerprint, run
 from sfumato.engine.progress import progress_bar
 from sfumato.study.config import PlannedRun, StudyConfig, plan
-from sfumato.study.environment import write_environment
 from sfumato.study.profiles import write_profiles
 
 Announce = Callable[[str], None]
@@ -52,7 +51,6 @@ def run_study(
     """
     runs = plan(study)
     write_json(folder / "study.json", _index(study, runs))
-    write_environment(folder)
     write_profiles(runs, folder)
     waiting = []
     for planned in runs:

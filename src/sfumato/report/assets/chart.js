@@ -89,7 +89,7 @@ function lineChart(title, lines, x, y, note) {
   return figure(title, note, picture);
 }
 
-// One numbered mark a method; those on the front are joined by their badge's frame.
+// One numbered mark a method, filled for those on the front.
 function scatter(title, methods, first, second) {
   const kept = methods.filter((m) => m.values[first.id] && m.values[second.id]);
   if (!kept.length) return null;
@@ -102,7 +102,7 @@ function scatter(title, methods, first, second) {
     const [a, b] = [method.values[first.id], method.values[second.id]];
     const [x, y] = [scales.across(a.mean), scales.up(b.mean)];
     const mark = draw("g", { class: method.front ? "mark-front" : "mark-behind" },
-      draw("circle", { cx: x, cy: y, r: 10, fill: method.front ? method.colour : "none",
+      draw("circle", { cx: x, cy: y, r: 10, fill: method.front ? method.colour : null,
         stroke: method.colour, "stroke-width": 2 }),
       draw("text", { class: "mid number", x, y: y + 4 }, String(method.number)));
     picture.append(withTip(mark, `${method.name}${method.front ? " ◆" : ""}\n${first.title} ${a.text}\n${second.title} ${b.text}`));

@@ -88,6 +88,9 @@ function corruptionSection() {
         [severity, mean(rows.map((row) => row[at]))]) };
     });
     const severities = [...new Set(lines.flatMap((line) => line.points.map(([x]) => x)))];
+    if (severities.length < 2) {
+      return [el("p", { class: "note" }, "A curve by severity needs more than one severity.")];
+    }
     const what = `${title} by severity, ${type ? type.replaceAll("_", " ") : "all types"}`;
     return [lineChart(what, lines, { title: "severity", ticks: severities },
       { title: `${title}${percent ? " %" : ""}`, percent })];
