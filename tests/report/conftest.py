@@ -65,7 +65,7 @@ def write_run(folder: Path, metrics: dict[str, Any], config: dict[str, Any], epo
         for epoch in range(epochs)
     ]
     (folder / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    (folder / "cost.json").write_text(json.dumps({"seconds_per_image": 0.001}))
+    (folder / "cost.json").write_text(json.dumps({"inference_seconds_per_image": 0.001}))
     sample = {"index": 7, "label": HOSTILE, "predicted": "cat", "confidence": 0.99}
     found = [{**sample, "true_confidence": 0.001, "image": PIXEL}]
     (folder / "samples.json").write_text(json.dumps({"samples": found}))

@@ -112,6 +112,13 @@ def test_columns_show_whatever_scalars_there_are() -> None:
     assert found["stream.consistency"].heading == "stream consistency % ↑"
 
 
+def test_known_metric_with_a_setting_is_known() -> None:
+    found = column("ece_100", "objectness")
+    assert (found.heading, found.percent) == ("objectness ECE 100 % ↓", True)
+    assert column("objectness_gap", "objectness").title == "objectness gap"
+    assert not column("mce", "context").is_main
+
+
 def _study(**losses: list[float]) -> StudyResults:
     """NLL as given; accuracy is 0.8, with noise of its own, for all."""
     noise = [0.0, 0.01, 0.02, 0.005]

@@ -88,6 +88,7 @@ KNOWN: dict[str, tuple[str, Better | None, bool]] = {
     "excess_aurc": ("excess AURC", "lower", True),
     "accuracy_at_80": ("accuracy at 80 % coverage", "higher", True),
     "confidence_auroc": ("confidence AUROC", "higher", True),
+    "label_consistency": ("consistency of the labels", None, True),
     "consistency": ("consistency", "higher", True),
     "flip_probability": ("flip probability", "lower", True),
     "flip_rate": ("flip rate", "lower", True),
@@ -103,7 +104,7 @@ _LOWER = ("error", "nll", "ece", "loss", "brier", "deviation", "aurc", "mce", "m
 
 _SECONDARY = {
     *("brier", "mce", "classwise_ece", "overconfidence", "underconfidence"),
-    *("average_confidence", "mean_objectness"),
+    *("average_confidence", "mean_objectness", "label_consistency"),
 }
 _NOT_METRICS = {"samples", "reliability", "names", "severities", "cells", "sizes", "seconds"}
 _NOT_SPLITS = {"validation", "reliability", "cells", "per_class", "by_class", "classes"}
@@ -132,6 +133,9 @@ COLUMNS = (
     column("accuracy"),
     column("nll"),
     column("ece"),
+    column("foreground_ece"),
+    column("mean_iou"),
+    column("consistency"),
     column("aece"),
     column("aurc"),
     column("accuracy_at_80"),

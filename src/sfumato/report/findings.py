@@ -102,10 +102,9 @@ def _row(method: MethodResults, baseline: MethodResults, columns: Sequence[Colum
 
 
 def _cost(method: MethodResults) -> Cost:
+    """Training from the log, which every run has; prediction from `cost.json`."""
     logs = [[record["seconds"] for record in r.log if "seconds" in record] for r in method.runs]
     trained = [sum(seconds) for seconds in logs if seconds]
-    predicted = [r.cost["seconds_per_image"] for r in method.runs if "seconds_per_image" in r.cost]
-    return Cost(
-        fmean(trained) if trained else None,
-        fmean(predicted) if predicted else None,
-    )
+    predicted = [run.cost.get("inference_seconds_per_image") for run in method.runs]
+    known = [seconds for seconds in predicted if seconds is not None]
+    return Cost(fmean(trained) if trained else None, fmean(known) if known else None)
