@@ -97,7 +97,11 @@ def test_prediction_variants_share_one_training(
     monkeypatch.setattr(Trainer, "_epoch", refuse)
     shared = _run(tmp_path / "together", small, predict={"temporal": {}})
     assert shared.metrics() == alone.metrics()
-    assert (shared.path / "training.json").exists()
+    assert shared.training == first.training
+    assert shared.metrics()["test"]["nll"] != first.metrics()["test"]["nll"]
+    fewer = _run(tmp_path / "together", small, evaluate={"resamples": 0})
+    assert fewer.metrics()["test"]["nll"] == first.metrics()["test"]["nll"]
+    assert len(list((fewer.path / "maps").glob("*.png"))) == 3
     assert len(shared.log()) == 2
     assert first.path != shared.path
     with pytest.raises(AssertionError, match="trained again"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from lightning_fabric import Fabric
@@ -82,22 +82,12 @@ class PixelEvaluator:
     device: torch.device
     show: bool = False
 
-    def evaluate(
-        self,
-        name: str,
-        dataset: ArrayDataset,
-        *,
-        resamples: int,
-        generator: torch.Generator,
-        maps: Path | None = None,
-    ) -> dict[str, Any]:
-        """All metrics of a split, with intervals over streams, or over images without streams.
+    def sums(self, name: str, dataset: ArrayDataset, *, maps: Path | None = None) -> PixelSums:
+        """Predict a split; its sums by stream, or by image where there are no streams.
 
         Args:
             name: of the split, for the progress bar and the names of maps.
             dataset: its frames, in order.
-            resamples: bootstrap resamples; 0 for no intervals.
-            generator: their randomness.
             maps: folder to which confidence maps of a few frames are written; None for none.
         """
         sums, shown = sums_for(dataset), set(_spread(len(dataset), MAPS) if maps else ())
@@ -110,8 +100,7 @@ class PixelEvaluator:
                     picture = dataset.images[position]
                     _write_map(maps / f"{name}-{position:04d}.png", picture, logits, batch, sums)
                 bar.advance()
-        found = sums.summary(classes=dataset.classes, resamples=resamples, generator=generator)
-        return {**found, "samples": len(dataset)}
+        return sums
 
     @torch.no_grad()
     def _frames(self, dataset: ArrayDataset) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:

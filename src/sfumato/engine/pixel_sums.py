@@ -8,7 +8,7 @@ before. All metrics are functions of such sums, and so are those of bootstrap re
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,17 @@ class PixelSums:
             counts = [int(agree.sum()), agree.numel(), int(same.sum()), int(known.sum())]
             self.rows[unit][-4:] += torch.tensor(counts)
         self._last = (stream, predicted, labels)
+
+    def as_dict(self) -> dict[str, list[float]]:
+        """The rows as plain data, by unit."""
+        return {str(unit): row.tolist() for unit, row in self.rows.items()}
+
+    def restore(self, rows: Mapping[str, Sequence[float]]) -> PixelSums:
+        """Take the rows that `as_dict` gave."""
+        self.rows = {
+            int(unit): torch.tensor(row, dtype=torch.float64) for unit, row in rows.items()
+        }
+        return self
 
     def total(self) -> Tensor:
         """Sums over all units, (K,)."""

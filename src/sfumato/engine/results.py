@@ -127,12 +127,15 @@ class RunDirectory:
             "labels": predictions.labels.cpu().numpy(),
             "index": predictions.index.cpu().numpy(),
         }
-        kept = self._kept_predictions(name)
         if seconds is not None:
-            timing = {"images": len(predictions.labels), "seconds": round(seconds, 6)}
-            write_json(kept.with_suffix(".json"), timing)
-        write_arrays(kept, arrays)
+            self.write_timing(name, len(predictions.labels), seconds)
+        write_arrays(self._kept_predictions(name), arrays)
         self.link_predictions(name)
+
+    def write_timing(self, name: str, images: int, seconds: float) -> None:
+        """Keep how long it took to predict a split, for the cost of every run that predicts so."""
+        timing = {"images": images, "seconds": round(seconds, 6)}
+        write_json(self._kept_predictions(name).with_suffix(".json"), timing)
 
     def link_predictions(self, name: str) -> bool:
         """Give this run the kept predictions of a split; False where there are none yet."""

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
+import time
+
 import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from sfumato.data import DataSplits, channel_statistics, load_data, median_frequency_weights
+from sfumato.data import (
+    ArrayDataset,
+    DataSplits,
+    channel_statistics,
+    load_data,
+    median_frequency_weights,
+)
 from sfumato.engine.classify import Loaders
 from sfumato.engine.components import build_augmentation, build_loss, build_model
-from sfumato.engine.config import ConfigError
+from sfumato.engine.config import ConfigError, content_hash
 from sfumato.engine.networks import write_network_facts
-from sfumato.engine.pixel_evaluation import PixelEvaluator, measure_pixels, smooth_streams
+from sfumato.engine.pixel_evaluation import (
+    PixelEvaluator,
+    measure_pixels,
+    smooth_streams,
+    sums_for,
+)
+from sfumato.engine.pixel_sums import PixelSums
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
@@ -76,7 +91,6 @@ def _evaluate(
     loaders: Loaders,
     show: bool,
 ) -> None:
-    torch.manual_seed(fold_seed(config.seed, "predictions", 0))
     inner = getattr(network, "module", network)
     evaluator = PixelEvaluator(
         network=inner if isinstance(inner, nn.Module) else network,
@@ -89,11 +103,34 @@ def _evaluate(
     )
     metrics = {}
     for name, part in (("validation", data.validation), ("test", data.test)):
-        metrics[name] = evaluator.evaluate(
-            name,
-            part,
-            resamples=config.evaluate.resamples,
-            generator=torch.Generator().manual_seed(fold_seed(config.seed, "bootstrap")),
-            maps=directory.path / "maps" if name == "test" else None,
+        found = _kept_sums(evaluator, name, part, config, directory)
+        generator = torch.Generator().manual_seed(fold_seed(config.seed, "bootstrap"))
+        summary = found.summary(
+            classes=part.classes, resamples=config.evaluate.resamples, generator=generator
         )
+        metrics[name] = {**summary, "samples": len(part)}
     directory.write_metrics(metrics)
+
+
+def _kept_sums(
+    evaluator: PixelEvaluator,
+    name: str,
+    part: ArrayDataset,
+    config: RunConfig,
+    directory: RunDirectory,
+) -> PixelSums:
+    """Sums of a split, predicted where the training has none yet that were predicted so."""
+    content = config.predict.model_dump(mode="json")
+    kept_maps = directory.training / "maps" / content_hash(content)
+
+    def compute() -> dict[str, list[float]]:
+        torch.manual_seed(fold_seed(config.seed, "predictions", name, 0))
+        began = time.perf_counter()
+        found = evaluator.sums(name, part, maps=kept_maps if name == "test" else None)
+        directory.write_timing(name, len(part), time.perf_counter() - began)
+        return found.as_dict()
+
+    rows = directory.keep(f"pixels-{name}", content, compute)
+    if name == "test" and kept_maps.exists():
+        shutil.copytree(kept_maps, directory.path / "maps", dirs_exist_ok=True)
+    return sums_for(part).restore(rows)
