@@ -21,6 +21,7 @@ from sfumato.metrics import confidence_map
 from sfumato.predictions import MCDropout, TemporalSmoother
 
 MAPS = 3
+_STREAMS_TO_DRAW_FROM = 10
 _FOLDED_PIXELS = 64 * 64 * 64
 """Pixels of a folded batch of dropout samples; more don't fit a CPU's caches."""
 
@@ -83,18 +84,23 @@ class PixelEvaluator:
     show: bool = False
 
     def sums(self, name: str, dataset: ArrayDataset, *, maps: Path | None = None) -> PixelSums:
-        """Predict a split; its sums by stream, or by image where there are no streams.
+        """Predict a split; its sums by stream, or by frame where there are under ten streams.
+
+        Frames of one video are alike, so intervals draw whole streams where there are enough to
+        draw from; those over frames of a few videos are narrower than the truth.
 
         Args:
             name: of the split, for the progress bar and the names of maps.
             dataset: its frames, in order.
             maps: folder to which confidence maps of a few frames are written; None for none.
         """
+        streams = 0 if dataset.stream is None else len(dataset.stream.unique())
+        by_stream = streams >= _STREAMS_TO_DRAW_FROM
         sums, shown = sums_for(dataset), set(_spread(len(dataset), MAPS) if maps else ())
         with progress_bar(f"predicting {name}", len(dataset), show=self.show) as bar:
             for position, (logits, batch) in enumerate(self._frames(dataset)):
                 stream = None if "stream" not in batch else int(batch["stream"])
-                unit = position if stream is None else stream
+                unit = stream if stream is not None and by_stream else position
                 sums.add_frame(logits, batch["label"], unit, stream)
                 if maps is not None and position in shown:
                     picture = dataset.images[position]
