@@ -211,6 +211,6 @@ def test_study_and_report(tmp_path: Path, small: Content, sfumato: Callable[...,
     outcome = sfumato("run", "pixels.yaml", "--quiet", "--workers", "1")
     assert outcome.status == 0, outcome.stderr
     page = (tmp_path / "runs" / "pixels" / "report" / "index.html").read_text()
-    for heading in ("mIoU", "foreground ECE", "consistency", "NLL"):
+    for heading in ("mIoU", "ECE foreground", "consistency", "NLL"):
         assert heading in page
         assert heading.split()[0] in outcome.stdout
