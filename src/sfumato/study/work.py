@@ -15,7 +15,7 @@ from sfumato.study.config import PlannedRun
 from sfumato.study.jobs import Job, run_directory
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-_DENIED = (errno.EACCES, errno.EPERM)
+_DENIED = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
 
 class StorageError(RuntimeError):
