@@ -343,12 +343,14 @@ def _run_and_report(
     dry_run: bool = False,
 ) -> None:
     from sfumato.study import default_workers, load_study, run_study
+    from sfumato.study.launched import launched_rank
     from sfumato.study.overview import plan_table
 
     study = load_study(path, overrides)
     folder = out or Path("runs") / study.name
     count = workers or default_workers()
-    console.print(plan_table(study, folder, only=only, workers=count, probe=not quiet))
+    if not launched_rank():
+        console.print(plan_table(study, folder, only=only, workers=count, probe=not quiet))
     if dry_run:
         return
     outcome = run_study(
@@ -360,6 +362,8 @@ def _run_and_report(
         show=not quiet,
         announce=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
     )
+    if launched_rank():  # under torchrun the first process reports for all
+        return
     _show([outcome.folder], None)
     if outcome.failed:
         names = "; ".join(f"{run.method}, seed {run.seed}" for run in outcome.failed)

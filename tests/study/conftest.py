@@ -20,7 +20,7 @@ EPOCHS = 8
 KILLED = {
     "name": "killed",
     "recipe": {
-        "data": {"name": "scenes", "train": 160, "validation": 20, "test": 30, "size": 16},
+        "data": {"name": "scenes", "train": 96, "validation": 20, "test": 30, "size": 16},
         "model": {"name": "resnet", "depth": 8, "width": 4, "dropout": 0.2},
         "train": {"epochs": EPOCHS, "batch_size": 8},
         "evaluate": {"resamples": 20, "corruptions": ["fog"], "severities": [3]},

@@ -14,7 +14,10 @@ import torch
 from sfumato import _files
 from sfumato.engine import RunDirectory, Trainer, checkpoint, load_checkpoint
 from sfumato.study import StorageError, load_study, run_study, work
+from sfumato.study import run as run_module
 from sfumato.study.jobs import Job
+from sfumato.study.work import End
+from sfumato.study.workers import ThisProcess
 
 JobsOf = Callable[[Path, Path], list[Job]]
 STUDY = """
@@ -156,3 +159,53 @@ def test_permission_errors_elsewhere_are_the_runs_own(tmp_path: Path) -> None:
     assert work.storage_problem(denied, tmp_path) is None
     inside = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "runs" / "x"))
     assert "Permission denied" in (work.storage_problem(inside, tmp_path) or "")
+
+
+class _Dying:
+    """Workers that die of every job of one method."""
+
+    slots = 1
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.tried: list[str] = []
+        self._here = ThisProcess()
+
+    def busy(self) -> int:
+        return self._here.busy()
+
+    def submit(self, job: Job, after: int) -> None:
+        self.tried.append(job.runs[0].method)
+        if self.tried[-1] == self.method:
+            self._here._ended.append((job, End("died", work.describe_exit(-9))))
+        else:
+            self._here.submit(job, after)
+
+    def collect(self, timeout: float) -> list[tuple[Job, End]]:
+        return self._here.collect(timeout)
+
+    def close(self) -> None:
+        self._here.close()
+
+
+def test_a_run_that_always_kills_its_worker_is_given_up(
+    study: Path, tmp_path: Path, jobs_of: JobsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = _Dying("plain")
+    monkeypatch.setattr(run_module, "_workers", lambda *_: workers)
+    lines = _run(study, tmp_path / "out")
+    plain, smooth = jobs_of(study, tmp_path / "out")
+    assert workers.tried == ["plain"] * 3 + ["smooth"]
+    assert smooth.finished
+    assert "signal 9, as the system does where memory runs out, 3 times" in plain.reason()
+    assert lines[-1] == "no results: plain"
+
+
+def test_exit_status_and_last_words_tell(study: Path, tmp_path: Path, sfumato: Any) -> None:
+    absent = "{name: npz, train: absent.npz, test: absent.npz}"
+    override = f"methods.plain.data={absent}"
+    done = sfumato("run", str(study), override, "--workers", "1", "--quiet")
+    assert done.status == 1
+    assert "plain, seed 0 failed: FileNotFoundError" in done.stdout
+    assert "Without results: plain, seed 0" in done.stdout
+    assert (tmp_path / "runs/small/report/index.html").exists()

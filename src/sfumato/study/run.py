@@ -14,6 +14,7 @@ from sfumato.study.board import Board
 from sfumato.study.claims import Observer, newest_claim
 from sfumato.study.config import PlannedRun, StudyConfig, plan, select
 from sfumato.study.jobs import Job, group_jobs, run_directory
+from sfumato.study.launched import launched_rank, run_together
 from sfumato.study.profiles import write_profiles
 from sfumato.study.work import End, StorageError, record_failure, storage_problem
 from sfumato.study.workers import LocalProcesses, ThisProcess, Workers
@@ -65,11 +66,7 @@ def run_study(
     runs = plan(study)
     wanted = select(study, runs, only)
     folder = folder.resolve()
-    try:
-        write_json(folder / "study.json", _index(study, runs))
-    except OSError as error:
-        raise StorageError(storage_problem(error, folder) or str(error)) from error
-    write_profiles(runs, folder)
+    _write_index(study, runs, folder)
     jobs = group_jobs(wanted, folder / "runs")
     waiting = []
     for job in jobs:
@@ -77,7 +74,10 @@ def run_study(
             announce(f"{job.name}: finished before")
         else:
             waiting.append(job)
-    if waiting:
+    rank = launched_rank()
+    if rank is not None:
+        run_together(waiting, rank, announce)
+    elif waiting:
         pool = _workers(workers if len(waiting) > 1 else 1, ray)
         with Board(jobs, slots=pool.slots, live=show, announce=announce) as board:
             _Runner(waiting, pool, board).finish()
@@ -151,6 +151,14 @@ def _workers(count: int, ray: str | None) -> Workers:
 
         return RayCluster(ray)
     return ThisProcess() if count == 1 else LocalProcesses(count)
+
+
+def _write_index(study: StudyConfig, runs: list[PlannedRun], folder: Path) -> None:
+    try:
+        write_json(folder / "study.json", _index(study, runs))
+        write_profiles(runs, folder)
+    except OSError as error:
+        raise StorageError(storage_problem(error, folder) or str(error)) from error
 
 
 def _index(study: StudyConfig, runs: list[PlannedRun]) -> dict[str, object]:
