@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -27,6 +28,11 @@ console = Console()
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 Workers = Annotated[
     int | None, typer.Option(help="Runs at a time; one per core, up to four, by default.", min=1)
+]
+
+StudyFile = Annotated[Path, typer.Argument(help="A study file (YAML).")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As train.epochs=5.")
 ]
 
 
@@ -55,18 +61,72 @@ def quickstart(
 
 @app.command("run")
 def run_command(
-    study: Annotated[Path, typer.Argument(help="A study file (YAML).")],
+    study: StudyFile,
+    overrides: Overrides = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for runs and report; runs/NAME by default.")
     ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this method; may be given several times.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds instead of the file's, as 0,1 or 0-4.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of every run; short for train.epochs=N.", min=1)
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and stop; nothing is written.")
+    ] = False,
     workers: Workers = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Run on the Ray cluster at this address, or 'auto'.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Run a study file: every method with every seed, then the report. Resumes if interrupted.
 
-    Example: `sfumato run studies/quickstart.yaml --out runs/first`
+    Exit status: 0 all runs have results, 1 some failed, 2 the study can't be run.
+
+    Example: `sfumato run studies/quickstart.yaml --out runs/first`,
+    `sfumato run study.yaml train.epochs=5 loss.smoothing=0.1 --only ACLS --seeds 0-2 --dry-run`
     """
-    _run_and_report(study, out, workers, quiet)
+    from sfumato.study import parse_seeds
+
+    changes = list(overrides or [])
+    changes += [] if seeds is None else [f"seeds={parse_seeds(seeds)}"]
+    changes += [] if epochs is None else [f"train.epochs={epochs}"]
+    _run_and_report(study, out, workers, quiet, changes, only or [], ray, dry_run)
+
+
+@app.command()
+def check(study: StudyFile, overrides: Overrides = None) -> None:
+    """Check a study file without running anything.
+
+    Example: `sfumato check study.yaml`
+    """
+    from sfumato.study import load_study, plan
+
+    content = load_study(study, overrides or [])
+    runs = plan(content)
+    console.print(f"{study}: {len(content.methods)} methods, {len(runs)} runs, no mistakes found")
+
+
+@app.command()
+def schema(
+    out: Annotated[Path | None, typer.Option(help="File to write; standard output else.")] = None,
+) -> None:
+    """Write the JSON schema of study files, with which editors complete and check them.
+
+    Example: `sfumato schema --out study.schema.json`
+    """
+    from sfumato.study.schema import schema_text
+
+    if out is None:
+        typer.echo(schema_text(), nl=False)
+    else:
+        out.write_text(schema_text(), encoding="utf-8")
+        console.print(f"Schema: [bold]{out}")
 
 
 @app.command()
@@ -254,7 +314,7 @@ def main() -> None:
     """Entry point: what a user did wrong is one readable message, not a traceback."""
     try:
         app()
-    except (ValueError, FileNotFoundError, PermissionError) as error:
+    except (ValueError, RuntimeError, OSError) as error:
         if not _is_expected(error):
             raise
         shown = Text.assemble(("error: ", "bold red"), str(error))
@@ -266,26 +326,48 @@ def _is_expected(error: Exception) -> bool:
     """Whether a mistake in the user's files, as opposed to one in the program."""
     from sfumato.engine import ConfigError
     from sfumato.engine.prediction_files import PredictionFileError
+    from sfumato.study import StorageError
 
-    return isinstance(
-        error, ConfigError | PredictionFileError | FileNotFoundError | PermissionError
-    )
+    mistakes = ConfigError | PredictionFileError | StorageError
+    return isinstance(error, mistakes | FileNotFoundError | PermissionError)
 
 
-def _run_and_report(path: Path, out: Path | None, workers: int | None, quiet: bool) -> None:
+def _run_and_report(
+    path: Path,
+    out: Path | None,
+    workers: int | None,
+    quiet: bool,
+    overrides: Sequence[str] = (),
+    only: Sequence[str] = (),
+    ray: str | None = None,
+    dry_run: bool = False,
+) -> None:
     from sfumato.study import default_workers, load_study, run_study
+    from sfumato.study.launched import launched_rank
+    from sfumato.study.overview import plan_table
 
-    study = load_study(path)
+    study = load_study(path, overrides)
     folder = out or Path("runs") / study.name
+    count = workers or default_workers()
+    if not launched_rank():
+        console.print(plan_table(study, folder, only=only, workers=count, probe=not quiet))
+    if dry_run:
+        return
     outcome = run_study(
         study,
         folder,
-        workers=workers or default_workers(),
+        workers=count,
+        only=only,
+        ray=ray,
         show=not quiet,
-        announce=console.print,
+        announce=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
     )
+    if launched_rank():  # under torchrun the first process reports for all
+        return
     _show([outcome.folder], None)
     if outcome.failed:
+        names = "; ".join(f"{run.method}, seed {run.seed}" for run in outcome.failed)
+        console.print(f"Without results: {names}", markup=False, style="red")
         raise typer.Exit(1)
 
 

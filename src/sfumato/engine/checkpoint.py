@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -39,15 +42,28 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     new, old = _beside(folder)
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    save_file({k: v.contiguous().cpu() for k, v in checkpoint.model.items()}, new / WEIGHTS)
+    _save_weights(checkpoint.model, new / WEIGHTS)
     state = {name: getattr(checkpoint, name) for name in _STATE_FIELDS}
-    torch.save(state, new / STATE)
+    # Through a file of ours, because torch's own does not tell a full disk from other failures.
+    with (new / STATE).open("wb") as file:
+        torch.save(state, file)
     sync(new / WEIGHTS)
     sync(new / STATE)
     if folder.exists():
         folder.rename(old)
     new.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _save_weights(weights: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file({key: value.contiguous().cpu() for key, value in weights.items()}, path)
+    except SafetensorError as error:
+        code = re.search(r"os error (\d+)", str(error))
+        if code is None:
+            raise
+        number = int(code[1])
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from lightning_fabric import Fabric
 
-from sfumato.data import ArrayDataset, BatchAugment, TensorLoader, channel_statistics, load_data
+from sfumato.data import (
+    ArrayDataset,
+    BatchAugment,
+    DataSplits,
+    TensorLoader,
+    channel_statistics,
+    load_data,
+)
 from sfumato.engine.components import build_augmentation, build_inputs, build_loss, build_model
 from sfumato.engine.evaluation import Evaluator
 from sfumato.engine.networks import write_network_facts
@@ -21,14 +30,41 @@ from sfumato.engine.transforms import batch_transform
 def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
     """Train, predict and evaluate a classifier; all processes take part."""
     data = load_data(config.data)
+    loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+    network = build_trainer(fabric, config, data, loaders, directory, show).fit()
+    evaluator = Evaluator(fabric, config, network, directory, loaders.mean, loaders.std, show)
+    for name, part in (("validation", data.validation), ("test", data.test)):
+        evaluator.clean(name, loaders.evaluation(part))
+    if fabric.is_global_zero:
+        directory.write_metrics(evaluator.finish(data.test))
+    fabric.barrier()
+
+
+def seconds_per_epoch(config: RunConfig, data: DataSplits) -> float:
+    """How long an epoch will take on one device of this machine, from a few steps."""
+    fabric = Fabric(accelerator=config.train.accelerator, devices=1)
+    loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+    with tempfile.TemporaryDirectory() as nowhere:
+        directory = RunDirectory(Path(nowhere))
+        return build_trainer(fabric, config, data, loaders, directory, False).seconds_per_epoch()
+
+
+def build_trainer(
+    fabric: Fabric,
+    config: RunConfig,
+    data: DataSplits,
+    loaders: Loaders,
+    directory: RunDirectory,
+    show: bool,
+) -> Trainer:
+    """The trainer of a configuration, with initial weights from its seed."""
     num_classes = data.train.num_classes
     augment = build_augmentation(config.augment)
     mollify = build_inputs(config.inputs, num_classes=num_classes)
-    loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
     if fabric.is_global_zero:
         write_network_facts(directory, data.train, loaders.mean, loaders.std)
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
-    trainer = Trainer(
+    return Trainer(
         fabric=fabric,
         model=build_model(config.model, data.train),
         loss=build_loss(config.loss, num_samples=int(data.train.index.max()) + 1),
@@ -40,13 +76,6 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
         run=directory,
         show=show,
     )
-    network = trainer.fit()
-    evaluator = Evaluator(fabric, config, network, directory, loaders.mean, loaders.std, show)
-    for name, part in (("validation", data.validation), ("test", data.test)):
-        evaluator.clean(name, loaders.evaluation(part))
-    if fabric.is_global_zero:
-        directory.write_metrics(evaluator.finish(data.test))
-    fabric.barrier()
 
 
 @dataclass(frozen=True)

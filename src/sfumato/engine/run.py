@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from lightning_fabric import Fabric
 
 from sfumato._files import write_json
 from sfumato.engine import classify, segment
-from sfumato.engine.config import fingerprint
+from sfumato.engine.config import TrainConfig, fingerprint
 from sfumato.engine.environment import environment_facts
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig, training_content
@@ -39,7 +40,7 @@ def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
     fabric = Fabric(
         accelerator=train.accelerator,
         devices=train.devices,
-        strategy=train.strategy,
+        strategy=_strategy(train),
         precision=train.precision,
         num_nodes=train.num_nodes,
     )
@@ -56,3 +57,15 @@ def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
                 write_json(folder / "environment.json", environment_facts(fabric))
     task = TASKS[config.task]
     task(fabric, config, directory, show and fabric.is_global_zero)
+
+
+def _strategy(train: TrainConfig) -> str:
+    """Plain DDP starts its processes itself, instead of giving the whole command once more.
+
+    Under torchrun and srun the processes are there already.
+    """
+    several = isinstance(train.devices, int) and train.devices > 1 and train.num_nodes == 1
+    started = "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_STEP_ID" in os.environ
+    if several and not started and train.strategy in ("auto", "ddp"):
+        return "ddp_spawn"
+    return train.strategy

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,23 @@ class PlannedRun:
     config: RunConfig
 
 
-def load_study(path: Path) -> StudyConfig:
-    """Read and check a study file; nothing runs before all of it is known to be right."""
+def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
+    """Read and check a study file; nothing runs before all of it is known to be right.
+
+    Args:
+        path: the YAML file.
+        overrides: keys to replace, as `train.epochs=5` (see `apply_overrides`).
+    """
+    from sfumato.study.overrides import apply_overrides
+
     if not path.exists():
         raise ConfigError(f"{path}: no such study file")
     try:
         content = read_yaml(path)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    if overrides and isinstance(content, Mapping):
+        content = apply_overrides(content, overrides)
     return parse(StudyConfig, content, str(path))
 
 
@@ -56,6 +66,17 @@ def plan(study: StudyConfig) -> list[PlannedRun]:
             config = parse(RunConfig, {**_merge(study.recipe, changes), "seed": seed}, source)
             runs.append(PlannedRun(method, seed, config))
     return runs
+
+
+def select(study: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:
+    """The runs of the methods named in `only`, or all where it is empty."""
+    for name in only:
+        if name not in study.methods:
+            near = difflib.get_close_matches(name, study.methods, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            choices = ", ".join(repr(each) for each in study.methods)
+            raise ConfigError(f"--only {name}: no such method; {hint}the study has {choices}")
+    return [run for run in runs if not only or run.method in only]
 
 
 def _merge(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

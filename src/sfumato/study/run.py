@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
-from sfumato._files import write_json
-from sfumato.engine import RunConfig, RunDirectory, fingerprint, run
-from sfumato.engine.progress import progress_bar
-from sfumato.study.config import PlannedRun, StudyConfig, plan
+from sfumato._files import read_json, write_json
+from sfumato.engine import fingerprint
+from sfumato.study.board import Board
+from sfumato.study.claims import Observer, newest_claim
+from sfumato.study.config import PlannedRun, StudyConfig, plan, select
+from sfumato.study.jobs import Job, group_jobs, run_directory
+from sfumato.study.launched import launched_rank, run_together
 from sfumato.study.profiles import write_profiles
+from sfumato.study.work import End, StorageError, record_failure, storage_problem
+from sfumato.study.workers import LocalProcesses, ThisProcess, Workers
 
 Announce = Callable[[str], None]
+ATTEMPTS = 3
 _SECONDS_BETWEEN_LOOKS = 0.3
 
 
@@ -36,34 +37,52 @@ def run_study(
     folder: Path,
     *,
     workers: int = 1,
+    only: Sequence[str] = (),
+    ray: str | None = None,
     show: bool = True,
     announce: Announce = print,
 ) -> StudyOutcome:
     """Bring every run of the study to its end, in `folder/runs`; finished ones are kept.
 
+    Several runners may work on one folder at a time, also from several machines: each run is done
+    by one of them.
+
     Args:
         study: the checked study.
         folder: where `study.json` and the runs go.
         workers: runs at a time, each in a process of its own with its share of the cores. Small
-            networks train faster side by side than one after the other on all cores.
-        show: whether to draw progress bars.
+            networks train faster side by side than one after the other on all cores. 1 runs
+            everything in this process.
+        only: names of the methods to run; all where empty. The others stay as they are.
+        ray: address of a Ray cluster that runs the study, or "auto"; `folder` must be on all its
+            machines, and `workers` does not count.
+        show: whether to draw a live table where the output is a terminal.
         announce: called with a line of text as each run begins or fails.
+
+    Raises:
+        ConfigError: a mistake in the study, or an unknown name in `only`.
+        StorageError: results can't be written.
     """
     runs = plan(study)
-    write_json(folder / "study.json", _index(study, runs))
-    write_profiles(runs, folder)
+    wanted = select(study, runs, only)
+    folder = folder.resolve()
+    _write_index(study, runs, folder)
+    jobs = group_jobs(wanted, folder / "runs")
     waiting = []
-    for planned in runs:
-        if _directory(planned, folder).finished:
-            announce(f"{planned.method}, seed {planned.seed}: finished before")
+    for job in jobs:
+        if job.finished:
+            announce(f"{job.name}: finished before")
         else:
-            waiting.append(planned)
-    finish = _one_by_one if workers == 1 or len(waiting) < 2 else _side_by_side
-    failed = [
-        planned
-        for planned, error in finish(waiting, folder, workers, show, announce)
-        if error is not None
-    ]
+            waiting.append(job)
+    rank = launched_rank()
+    if rank is not None:
+        run_together(waiting, rank, announce)
+    elif waiting:
+        pool = _workers(workers if len(waiting) > 1 else 1, ray)
+        with Board(jobs, slots=pool.slots, live=show, announce=announce) as board:
+            _Runner(waiting, pool, board).finish()
+    failed = [run for job in jobs for run in job.waiting()]
+    _write_environment(folder, runs)
     return StudyOutcome(folder, failed)
 
 
@@ -72,68 +91,74 @@ def default_workers() -> int:
     return min(4, os.cpu_count() or 1)
 
 
-Ended = tuple[PlannedRun, str | None]
+@dataclass
+class _Runner:
+    """Hands jobs to workers until every job has ended, here or elsewhere."""
 
+    waiting: list[Job]
+    workers: Workers
+    board: Board
+    observer: Observer = field(default_factory=Observer)
+    deaths: Counter[Path] = field(default_factory=Counter)
 
-def _one_by_one(
-    runs: Sequence[PlannedRun], folder: Path, workers: int, show: bool, announce: Announce
-) -> Iterator[Ended]:
-    for number, planned in enumerate(runs, start=1):
-        announce(f"[{number}/{len(runs)}] {planned.method}, seed {planned.seed}: training")
-        error = _execute(planned.config, folder, show)
-        if error is not None:
-            announce(f"    failed: {error}")
-        yield planned, error
+    def finish(self) -> None:
+        self.first_seen = {job.training: newest_claim(job.training).number for job in self.waiting}
+        try:
+            while self.waiting or self.workers.busy():
+                self._hand_out()
+                for job, end in self.workers.collect(_SECONDS_BETWEEN_LOOKS):
+                    self._handle(job, end)
+        finally:
+            self.workers.close()
 
-
-def _side_by_side(
-    runs: Sequence[PlannedRun], folder: Path, workers: int, show: bool, announce: Announce
-) -> Iterator[Ended]:
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    announce(f"{len(runs)} runs, {workers} at a time")
-    with ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=torch.set_num_threads,
-        initargs=(threads,),
-    ) as pool:
-        futures = {pool.submit(_execute, r.config, folder, False): r for r in runs}
-        _watch(futures, folder, show)
-        for future, planned in futures.items():
-            error = future.result()
-            if error is not None:
-                announce(f"{planned.method}, seed {planned.seed} failed: {error}")
-            yield planned, error
-
-
-def _watch(futures: dict[Future[str | None], PlannedRun], folder: Path, show: bool) -> None:
-    """Advance a bar by every epoch that any run has logged, until all runs have ended."""
-    total = sum(planned.config.train.epochs for planned in futures.values())
-    seen = 0
-    with progress_bar("epochs of all runs", total, show=show) as bar:
-        while True:
-            done = sum(future.done() for future in futures)
-            logged = sum(len(_directory(p, folder).log()) for p in futures.values())
-            for _ in range(logged - seen):
-                bar.advance(f"{done} of {len(futures)} runs done")
-            seen = max(seen, logged)
-            if done == len(futures):
+    def _hand_out(self) -> None:
+        for job in list(self.waiting):
+            if self.workers.busy() >= self.workers.slots:
                 return
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            claim = newest_claim(job.training)
+            if self.observer.held(job.training, claim):
+                self.board.elsewhere(job, claim.holder)
+                continue
+            self.waiting.remove(job)
+            if job.finished:
+                self.board.ended(job, End("finished"))
+            elif claim.ended == "failed" and claim.number > self.first_seen[job.training]:
+                self.board.ended(job, End("failed", f"{job.reason()} (on {claim.holder})"))
+            else:
+                self.board.began(job)
+                self.workers.submit(job, claim.number)
+
+    def _handle(self, job: Job, end: End) -> None:
+        if end.status == "storage":
+            raise StorageError(end.reason)
+        if end.status == "died":
+            self.deaths[job.training] += 1
+            if self.deaths[job.training] < ATTEMPTS:
+                self.board.again(job, end.reason)
+                self.waiting.insert(0, job)
+                return
+            end = End("failed", f"{end.reason}, {ATTEMPTS} times")
+            record_failure(job, job.waiting(), f"WorkerDied: {end.reason}\n")
+        if end.status == "held":
+            self.waiting.append(job)
+            return
+        self.board.ended(job, end)
 
 
-def _execute(config: RunConfig, folder: Path, show: bool) -> str | None:
-    """Run to the end; the reason where it failed, whose traceback is kept beside the run."""
+def _workers(count: int, ray: str | None) -> Workers:
+    if ray is not None:
+        from sfumato.study.cluster import RayCluster
+
+        return RayCluster(ray)
+    return ThisProcess() if count == 1 else LocalProcesses(count)
+
+
+def _write_index(study: StudyConfig, runs: list[PlannedRun], folder: Path) -> None:
     try:
-        run(config, folder / "runs", show=show)
-    except Exception as error:
-        RunDirectory(folder / "runs" / fingerprint(config)).write_error(traceback.format_exc())
-        return str(error)
-    return None
-
-
-def _directory(planned: PlannedRun, folder: Path) -> RunDirectory:
-    return RunDirectory(folder / "runs" / fingerprint(planned.config))
+        write_json(folder / "study.json", _index(study, runs))
+        write_profiles(runs, folder)
+    except OSError as error:
+        raise StorageError(storage_problem(error, folder) or str(error)) from error
 
 
 def _index(study: StudyConfig, runs: list[PlannedRun]) -> dict[str, object]:
@@ -147,3 +172,12 @@ def _index(study: StudyConfig, runs: list[PlannedRun]) -> dict[str, object]:
         ],
         "study": study.model_dump(mode="json"),
     }
+
+
+def _write_environment(folder: Path, runs: list[PlannedRun]) -> None:
+    """The environment of the first finished run, for the page's foot; each run has its own."""
+    for planned in runs:
+        found = run_directory(planned, folder / "runs").path / "environment.json"
+        if found.exists():
+            write_json(folder / "environment.json", read_json(found))
+            return

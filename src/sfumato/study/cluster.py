@@ -1,0 +1,85 @@
+"""Workers of a Ray cluster, which share the study's folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any
+
+from sfumato.engine import ConfigError
+from sfumato.study.jobs import Job
+from sfumato.study.work import End, finish_job
+from sfumato.study.workers import LOST_CLAIM_STATUS
+
+
+class RayCluster:
+    """Hands each job to a Ray task; Ray finds the machine, the claims keep the runs apart.
+
+    A task takes one core, or as many as the run has CPU devices, and the run's graphics devices.
+    A task whose worker dies is not retried by Ray but by the runner, which looks at the claim
+    first.
+
+    Args:
+        address: as `ray.init` takes it; "auto" finds the cluster of this machine, "local" starts
+            one in this process.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise ConfigError(
+                "--ray needs Ray, which is not installed: python3 -m pip install 'sfumato[ray]'"
+            ) from None
+        self._ray = ray
+        self._began_here = not ray.is_initialized()
+        if self._began_here:
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            except ConnectionError as error:
+                raise ConfigError(
+                    f"--ray {address}: no cluster answers ({error}). Start one with "
+                    "'ray start --head' and join it with 'ray start --address=HOST:6379'."
+                ) from None
+        self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._task = ray.remote(max_retries=0, max_calls=1)(_finish)
+        self._jobs: dict[Any, Job] = {}
+
+    def busy(self) -> int:
+        return len(self._jobs)
+
+    def submit(self, job: Job, after: int) -> None:
+        train = job.runs[0].config.train
+        devices = train.devices if isinstance(train.devices, int) else 1
+        graphics = train.accelerator in ("cuda", "gpu")
+        task = self._task.options(num_cpus=1 if graphics else devices, num_gpus=graphics * devices)
+        self._jobs[task.remote(job, after)] = job
+
+    def collect(self, timeout: float) -> list[tuple[Job, End]]:
+        if not self._jobs:
+            time.sleep(timeout)
+            return []
+        ready, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=timeout)
+        return [(self._jobs.pop(reference), self._result(reference)) for reference in ready]
+
+    def close(self) -> None:
+        for reference in self._jobs:
+            self._ray.cancel(reference, force=True)
+        if self._began_here:
+            self._ray.shutdown()
+
+    def _result(self, reference: Any) -> End:
+        try:
+            end: End = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            return End("died", f"the Ray worker is gone ({type(error).__name__})")
+        return end
+
+
+def _finish(job: Job, after: int) -> End:
+    """The task that a Ray worker runs."""
+    import torch
+
+    torch.set_num_threads(1)  # as many as the core that the task has asked for
+    return finish_job(job, after, on_lost=lambda: os._exit(LOST_CLAIM_STATUS))

@@ -1,0 +1,211 @@
+"""What goes wrong is recorded or said; what was finished stays whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sfumato import _files
+from sfumato.engine import RunDirectory, Trainer, checkpoint, load_checkpoint
+from sfumato.study import StorageError, load_study, run_study, work
+from sfumato.study import run as run_module
+from sfumato.study.jobs import Job
+from sfumato.study.work import End
+from sfumato.study.workers import ThisProcess
+
+JobsOf = Callable[[Path, Path], list[Job]]
+STUDY = """
+name: small
+recipe:
+  data: {name: scenes, train: 48, validation: 20, test: 20, size: 16}
+  model: {name: resnet, depth: 8, width: 4}
+  train: {epochs: 2, batch_size: 16}
+  evaluate: {resamples: 0}
+methods:
+  plain: {}
+  smooth: {loss: {name: cross_entropy, smoothing: 0.1}}
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+def _run(study: Path, folder: Path, **options: Any) -> list[str]:
+    lines: list[str] = []
+    outcome = run_study(load_study(study), folder, show=False, announce=lines.append, **options)
+    return [*lines, *(f"no results: {run.method}" for run in outcome.failed)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("can't allocate 7 GB"),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("something else"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_failing_run_is_recorded_once_and_tried_again(
+    study: Path,
+    tmp_path: Path,
+    jobs_of: JobsOf,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    step = Trainer._step
+
+    def failing(self: Trainer, *arguments: Any) -> Any:
+        if self.loss.smoothing == 0:
+            raise error
+        return step(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "_step", failing)
+        lines = _run(study, tmp_path / "out")
+    plain, smooth = jobs_of(study, tmp_path / "out")
+    assert lines[-1] == "no results: plain"
+    assert smooth.finished
+    assert str(error) in plain.reason()
+    trace = next((tmp_path / "out" / "runs").glob("*/error.txt")).read_text()
+    assert trace.startswith("Traceback")
+    assert not any("no results" in line for line in _run(study, tmp_path / "out"))
+    assert not list((tmp_path / "out" / "runs").glob("*/error.txt"))
+
+
+@pytest.mark.parametrize("place", ["checkpoint", "log", "metrics"])
+def test_full_disk_stops_the_study_and_harms_nothing(
+    study: Path, tmp_path: Path, jobs_of: JobsOf, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The disk fills up in the second run; with space again, the study ends as usual."""
+    folder = tmp_path / "out"
+    whole = tmp_path / "whole"
+    _run(study, whole)
+    _run(study, folder, only=["plain"])
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        if place == "checkpoint":
+            patched.setattr(checkpoint, "sync", full)
+        elif place == "log":
+            patched.setattr(RunDirectory, "append_log", full)
+        else:
+            patched.setattr(_files.np, "savez", full)
+        with pytest.raises(StorageError, match=r"No space left.*same command again"):
+            _run(study, folder)
+    kept = {path: path.read_bytes() for path in before if path.name != "study.json"}
+    assert kept == {path: before[path] for path in kept}
+    assert not any("no results" in line for line in _run(study, folder))
+    ours, theirs = (jobs_of(study, each)[1] for each in (folder, whole))
+    weights = [
+        (job.training / "checkpoint/model.safetensors").read_bytes() for job in (ours, theirs)
+    ]
+    assert weights[0] == weights[1]
+
+
+def test_real_limit_while_saving_a_checkpoint(tmp_path: Path) -> None:
+    """The system itself refuses to write more; the old checkpoint stays."""
+    resource = pytest.importorskip("resource", reason="this system has no limits on file sizes")
+    import signal
+
+    small = checkpoint.Checkpoint(1, {"w": torch.ones(4)}, {}, {}, {})
+    checkpoint.save_checkpoint(tmp_path / "checkpoint", small)
+    large = checkpoint.Checkpoint(2, {"w": torch.ones(4)}, {"state": torch.ones(9000)}, {}, {})
+    huge = checkpoint.Checkpoint(2, {"w": torch.ones(9000)}, {}, {}, {})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old_handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+        for too_big in (large, huge):
+            with pytest.raises((OSError, RuntimeError)) as failed:
+                checkpoint.save_checkpoint(tmp_path / "checkpoint", too_big)
+            assert "File too large" in (work.storage_problem(failed.value, tmp_path) or "")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, old_handler)
+    found = load_checkpoint(tmp_path / "checkpoint")
+    assert found is not None
+    assert found.epoch == 1
+
+
+def test_folder_that_can_not_be_written(study: Path, tmp_path: Path, sfumato: Any) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    folder.chmod(0o500)
+    if os.access(folder, os.W_OK):  # the administrator may write everywhere
+        folder.chmod(0o700)
+        folder.rmdir()
+        folder.write_text("a file where the folder should be")
+    done = sfumato("run", str(study), "--out", str(folder), "--quiet")
+    assert done.status == 2
+    assert "error: can't write results to" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_permission_errors_elsewhere_are_the_runs_own(tmp_path: Path) -> None:
+    denied = PermissionError(errno.EACCES, "Permission denied", "/data/train.npz")
+    assert work.storage_problem(denied, tmp_path) is None
+    inside = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "runs" / "x"))
+    assert "Permission denied" in (work.storage_problem(inside, tmp_path) or "")
+
+
+class _Dying:
+    """Workers that die of every job of one method."""
+
+    slots = 1
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.tried: list[str] = []
+        self._here = ThisProcess()
+
+    def busy(self) -> int:
+        return self._here.busy()
+
+    def submit(self, job: Job, after: int) -> None:
+        self.tried.append(job.runs[0].method)
+        if self.tried[-1] == self.method:
+            self._here._ended.append((job, End("died", work.describe_exit(-9))))
+        else:
+            self._here.submit(job, after)
+
+    def collect(self, timeout: float) -> list[tuple[Job, End]]:
+        return self._here.collect(timeout)
+
+    def close(self) -> None:
+        self._here.close()
+
+
+def test_a_run_that_always_kills_its_worker_is_given_up(
+    study: Path, tmp_path: Path, jobs_of: JobsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = _Dying("plain")
+    monkeypatch.setattr(run_module, "_workers", lambda *_: workers)
+    lines = _run(study, tmp_path / "out")
+    plain, smooth = jobs_of(study, tmp_path / "out")
+    assert workers.tried == ["plain"] * 3 + ["smooth"]
+    assert smooth.finished
+    assert "signal 9, as the system does where memory runs out, 3 times" in plain.reason()
+    assert lines[-1] == "no results: plain"
+
+
+def test_exit_status_and_last_words_tell(study: Path, tmp_path: Path, sfumato: Any) -> None:
+    absent = "{name: npz, train: absent.npz, test: absent.npz}"
+    override = f"methods.plain.data={absent}"
+    done = sfumato("run", str(study), override, "--workers", "1", "--quiet")
+    assert done.status == 1
+    assert "plain, seed 0 failed: FileNotFoundError" in done.stdout
+    assert "Without results: plain, seed 0" in done.stdout
+    assert (tmp_path / "runs/small/report/index.html").exists()

@@ -1,0 +1,128 @@
+"""The plan before, the table during: what a user sees of a study."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from sfumato.engine import RunDirectory
+from sfumato.study import load_study, run_study
+from sfumato.study.board import Board
+from sfumato.study.jobs import Job
+from sfumato.study.overview import plan_table
+from sfumato.study.probe import Probe
+from sfumato.study.work import End
+
+JobsOf = Callable[[Path, Path], list[Job]]
+STUDY = """
+name: small
+recipe:
+  data: {name: scenes, train: 64, validation: 20, test: 20, size: 16}
+  model: {name: resnet, depth: 8, width: 4}
+  train: {epochs: 2, batch_size: 32}
+  evaluate: {resamples: 0}
+methods:
+  plain: {}
+  "[red]smooth[/red]": {loss: {name: cross_entropy, smoothing: 0.1}}
+seeds: [0, 1]
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+def _text(what: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(what)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def _cells(text: str, name: str) -> list[str]:
+    line = next(line for line in text.splitlines() if name in line)
+    return [cell.strip() for cell in line.strip("│").split("│")]
+
+
+def test_plan_says_what_is_done_what_waits_and_how_long(study: Path, tmp_path: Path) -> None:
+    loaded = load_study(study)
+    text = _text(plan_table(loaded, tmp_path / "out", workers=2))
+    assert _cells(text, "plain")[1:5] == ["2", "2", "0", "2"]
+    assert _cells(text, "[red]smooth[/red]")[5].endswith("s")
+    assert "with 2 at a time" in text
+    assert not (tmp_path / "out").exists()
+    run_study(loaded, tmp_path / "out", only=["plain"], show=False, announce=lambda line: None)
+    text = _text(plan_table(loaded, tmp_path / "out", probe=False))
+    assert _cells(text, "plain")[1:] == ["2", "2", "2", "0", ""]
+    assert _cells(text, "smooth")[5] == "unknown"
+
+
+def test_probe_times_and_a_broken_method_is_left_to_its_run(study: Path, jobs_of: JobsOf) -> None:
+    config = jobs_of(study, study.parent)[0].runs[0].config
+    assert 0 < (Probe().seconds_per_epoch(config) or 0) < 60
+    broken = config.model_copy(update={"data": {"name": "npz", "train": "absent.npz"}})
+    assert Probe().seconds_per_epoch(broken) is None
+    assert Probe(active=False).seconds_per_epoch(config) is None
+
+
+def test_board_follows_jobs(study: Path, tmp_path: Path, jobs_of: JobsOf) -> None:
+    jobs = jobs_of(study, tmp_path / "out")
+    lines: list[str] = []
+    with Board(jobs, slots=2, live=True, announce=lines.append) as board:
+        board.began(jobs[0])
+        jobs[0].training.mkdir(parents=True)
+        RunDirectory(jobs[0].training).append_log({"epoch": 0, "seconds": 30.0})
+        text = _text(board.render())
+        name, state, epoch, _, left = _cells(text, "plain, seed 0")
+        assert (name, state, epoch, left) == ("plain, seed 0", "running", "1/2", "30 s")
+        assert "1 running, 3 waiting" in text
+        # 30 s of the first, two epochs of each of the others, two at a time.
+        assert "about 1 min 45 s of training left" in text
+        RunDirectory(jobs[0].training).append_log({"epoch": 1, "seconds": 30.0})
+        assert _cells(_text(board.render()), "plain, seed 0")[1] == "evaluating"
+        board.ended(jobs[0], End("finished"))
+        board.elsewhere(jobs[1], "other (process 3)")
+        board.elsewhere(jobs[1], "other (process 3)")
+        board.ended(jobs[2], End("failed", "ValueError: [bold]"))
+        assert "1 elsewhere, 1 failed, 1 waiting, 1 finished" in _text(board.render())
+    assert lines == [
+        "[1/4] plain, seed 0: training",
+        "plain, seed 0: finished in 0 s",
+        "[red]smooth[/red], seed 0: under way on other (process 3)",
+        "plain, seed 1 failed: ValueError: [bold]",
+    ]
+
+
+def test_live_table_on_a_terminal(
+    study: Path, tmp_path: Path, jobs_of: JobsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    lines: list[str] = []
+    jobs = jobs_of(study, tmp_path / "out")
+    with Board(jobs, slots=1, live=True, announce=lines.append) as board:
+        board.began(jobs[0])
+        board.ended(jobs[0], End("failed", "why"))
+    assert lines == ["plain, seed 0 failed: why"], "the table shows the rest"
+
+
+def test_commands(study: Path, tmp_path: Path, sfumato: Any) -> None:
+    dry = sfumato("run", str(study), "--epochs", "7", "--seeds", "0-2", "--dry-run", "--quiet")
+    assert dry.status == 0, dry.stderr
+    assert _cells(dry.stdout, "plain")[1:5] == ["3", "7", "0", "3"]
+    assert not (tmp_path / "runs").exists()
+    good = sfumato("check", str(study), "train.epochs=3")
+    assert (good.status, "2 methods, 4 runs" in good.stdout) == (0, True)
+    bad = sfumato("check", str(study), "train.epoch=3")
+    assert bad.status == 2
+    assert "did you mean 'epochs'?" in bad.stderr
+    only = sfumato("run", str(study), "--only", "plian", "--dry-run")
+    assert only.status == 2
+    assert "did you mean 'plain'?" in only.stderr
+    assert '"Sfumato study"' in sfumato("schema").stdout

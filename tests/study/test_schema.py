@@ -1,0 +1,47 @@
+"""The schema that editors use says what the checks say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sfumato.study.schema import schema_text, study_schema
+
+STUDIES = Path(__file__).parents[2] / "studies"
+
+
+def test_committed_file_is_up_to_date() -> None:
+    """Write it anew with: sfumato schema --out studies/study.schema.json"""
+    assert (STUDIES / "study.schema.json").read_text() == schema_text()
+
+
+def _errors(content: Any) -> list[str]:
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    validator = jsonschema.Draft202012Validator(study_schema())
+    return [error.message for error in validator.iter_errors(content)]
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda p: p.stem)
+def test_shipped_studies_fit(path: Path) -> None:
+    assert _errors(yaml.safe_load(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train": {"epoch": 3}},
+        {"loss": "acsl"},
+        {"loss": {"name": "acls", "margn": 6.0}},
+        {"data": {"name": "scenes", "train": "many"}},
+        {"model": {"name": "resnet", "num_classes": 3}},
+        {"evaluate": {"corruptions": 3}},
+        {"seed": 1},
+    ],
+)
+def test_mistakes_do_not_fit(changes: dict[str, Any]) -> None:
+    study = {"name": "s", "recipe": {"data": "scenes", "model": "resnet"}, "methods": {"a": {}}}
+    assert _errors(study) == []
+    assert _errors({**study, "methods": {"a": changes}}) != []
