@@ -7,6 +7,8 @@ from sfumato.data.dataset import ArrayDataset, DataSplits, Sample
 from sfumato.data.folders import load_folder
 from sfumato.data.load import SOURCES, load_data
 from sfumato.data.loader import TensorLoader
+from sfumato.data.objects import context_only, single_objects, with_context
+from sfumato.data.resized_crop import ResizedCrop
 from sfumato.data.split import divide, stratified_order
 from sfumato.data.statistics import channel_statistics
 from sfumato.data.tiny_imagenet import load_tiny_imagenet
@@ -18,9 +20,11 @@ __all__ = [
     "Augment",
     "BatchAugment",
     "DataSplits",
+    "ResizedCrop",
     "Sample",
     "TensorLoader",
     "channel_statistics",
+    "context_only",
     "divide",
     "load_data",
     "load_folder",
@@ -29,5 +33,7 @@ __all__ = [
     "load_torchvision",
     "read_npz",
     "scenes",
+    "single_objects",
     "stratified_order",
+    "with_context",
 ]

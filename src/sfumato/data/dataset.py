@@ -14,7 +14,7 @@ from sfumato._checks import check_class_indices
 
 Sample = dict[str, Tensor]
 
-_OPTIONAL = ("boxes", "masks", "objectness", "posterior")
+_OPTIONAL = ("boxes", "masks", "objectness", "posterior", "context")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,7 @@ class ArrayDataset(Dataset[Sample]):
         objectness: float32, (N,), share of the image that the object covers.
         posterior: float32, (N, K), the true class probabilities where they are known.
         void: the label of pixels that count for nothing (segmentation), or None.
+        context: bool, (N,), true where every object was painted over; trained with uniform labels.
     """
 
     images: Tensor
@@ -45,6 +46,7 @@ class ArrayDataset(Dataset[Sample]):
     objectness: Tensor | None = None
     posterior: Tensor | None = None
     void: int | None = None
+    context: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:

@@ -7,12 +7,27 @@ from dataclasses import dataclass
 import torch
 from lightning_fabric import Fabric
 
-from sfumato.data import ArrayDataset, BatchAugment, TensorLoader, channel_statistics, load_data
-from sfumato.engine.components import build_augmentation, build_inputs, build_loss, build_model
+from sfumato.data import (
+    ArrayDataset,
+    BatchAugment,
+    TensorLoader,
+    channel_statistics,
+    load_data,
+    single_objects,
+    with_context,
+)
+from sfumato.engine.components import (
+    build_augmentation,
+    build_inputs,
+    build_labels,
+    build_loss,
+    build_model,
+)
 from sfumato.engine.evaluation import Evaluator
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
+from sfumato.engine.soft_labels import label_samples
 from sfumato.engine.train import Trainer
 from sfumato.engine.transforms import batch_transform
 
@@ -24,13 +39,15 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     augment = build_augmentation(config.augment)
     mollify = build_inputs(config.inputs, num_classes=num_classes)
     loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+    train = _training_set(data.train, config, loaders.mean)
+    labelled = label_samples(build_labels(config.labels), train, augment)
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
     trainer = Trainer(
         fabric=fabric,
         model=build_model(config.model, data.train),
-        loss=build_loss(config.loss, num_samples=int(data.train.index.max()) + 1),
+        loss=build_loss(config.loss, num_samples=int(train.index.max()) + 1),
         inputs=batch_transform(num_classes, augment, mollify),
-        train_loader=loaders.training(data.train, augment),
+        train_loader=loaders.training(train, labelled),
         validation_loader=loaders.evaluation(data.validation),
         config=config.train,
         seed=config.seed,
@@ -44,6 +61,17 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     if fabric.is_global_zero:
         directory.write_metrics(evaluator.finish(data.test))
     fabric.barrier()
+
+
+def _training_set(train: ArrayDataset, config: RunConfig, mean: tuple[float, ...]) -> ArrayDataset:
+    """The training samples after what the `objects` section does to them."""
+    objects = config.objects
+    if objects is None:
+        return train
+    if objects.single:
+        train = single_objects(train, fill=mean)
+    seed = fold_seed(config.seed, "context-only images")
+    return with_context(train, share=objects.context, fill=mean, seed=seed)
 
 
 @dataclass(frozen=True)

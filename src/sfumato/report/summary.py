@@ -35,6 +35,13 @@ COLUMNS = (
     Column("accuracy_at_80", "accuracy at 80 % coverage", "higher", True),
     Column("error", "corrupted error", "lower", True, "corrupted"),
     Column("ece", "corrupted ECE", "lower", True, "corrupted"),
+    Column("average_confidence", "confidence without object", "lower", True, "context"),
+    Column("accuracy", "accuracy without object", "lower", True, "context"),
+    Column("overconfidence", "overconfidence without object", "lower", True, "context"),
+    Column("underconfidence", "underconfidence without object", "higher", True, "context"),
+    Column("objectness_deviation", "objectness deviation", "lower", False, "objectness"),
+    Column("ece_100", "ECE, 100 bins", "lower", True, "objectness"),
+    Column("mce", "MCE", "lower", True, "objectness"),
 )
 
 
