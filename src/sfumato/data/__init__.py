@@ -1,6 +1,15 @@
 """Where samples come from: scenes (built in), arrays, folders, torchvision sets."""
 
 from sfumato.data import scenes
+from sfumato.data.annotations import (
+    AnnotatedImage,
+    Annotations,
+    annotated_set,
+    load_annotated,
+    read_coco,
+    read_openimages,
+    read_voc,
+)
 from sfumato.data.arrays import load_npz, read_npz
 from sfumato.data.augment import Augment, BatchAugment
 from sfumato.data.dataset import ArrayDataset, DataSplits, Sample
@@ -16,6 +25,8 @@ from sfumato.data.torchvision_sets import load_torchvision
 
 __all__ = [
     "SOURCES",
+    "AnnotatedImage",
+    "Annotations",
     "ArrayDataset",
     "Augment",
     "BatchAugment",
@@ -23,15 +34,20 @@ __all__ = [
     "ResizedCrop",
     "Sample",
     "TensorLoader",
+    "annotated_set",
     "channel_statistics",
     "context_only",
     "divide",
+    "load_annotated",
     "load_data",
     "load_folder",
     "load_npz",
     "load_tiny_imagenet",
     "load_torchvision",
+    "read_coco",
     "read_npz",
+    "read_openimages",
+    "read_voc",
     "scenes",
     "single_objects",
     "stratified_order",

@@ -55,7 +55,8 @@ class ResizedCrop:
 
     Differs: torchvision's RandomResizedCrop draws up to ten times until a part fits, then takes
         the centre, and starts on whole pixels. Here one draw is cut to the image, so that all
-        samples of a batch take the same steps.
+        samples of a batch take the same steps. The outermost half pixel blends with what lies
+        beyond the part.
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
