@@ -11,6 +11,7 @@ import yaml
 from sfumato._files import write_text
 from sfumato.report.diagram import reliability_svg
 from sfumato.report.document import DIAGRAM_KEY, document, figure, table
+from sfumato.report.objectness import objectness_section
 from sfumato.report.read import MethodResults, StudyResults, read_study
 from sfumato.report.summary import Column, pooled_bins, shown_columns, summarise
 
@@ -24,7 +25,8 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
 
 def render(results: StudyResults) -> str:
     """The page as HTML; everything that a user wrote is escaped."""
-    return document(results.title, (_results(results), _diagrams(results), _configuration(results)))
+    sections = (_results, _diagrams, objectness_section, _configuration)
+    return document(results.title, [section(results) for section in sections])
 
 
 def _results(results: StudyResults) -> str:
