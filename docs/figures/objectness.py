@@ -43,9 +43,9 @@ def show(axes: Axes, image: Tensor, title: str, boxes: Tensor | None = None) -> 
 def crops() -> None:
     """Two scenes, each with five random resized crops, their objectness and their label."""
     data = scenes.generate(12, size=SIZE, seed=5, ambiguity=0.0)
-    augment = LabelledAugment(10, ObjectnessLabels(), ResizedCrop())
+    augment = LabelledAugment(10, ObjectnessLabels(), ResizedCrop(scale=(0.08, 0.5)))
     figure, grid = plt.subplots(2, 6, figsize=(9.6, 3.9), layout="constrained")
-    generator = torch.Generator().manual_seed(2)
+    generator = torch.Generator().manual_seed(74)
     for row, position in zip(grid, (3, 8), strict=True):
         batch = data.batch(torch.tensor([position] * 5))
         moved = augment.apply(batch, torch.rand(5, augment.draws, generator=generator))
