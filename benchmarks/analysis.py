@@ -3,10 +3,11 @@
 Run: python benchmarks/analysis.py [--repeats 3] [--threads 1] [--batch 128]
 Claim: Lanczos iteration reaches a relative error of 1e-3 with at most half of the Hessian-vector
 products of power iteration. `pyhessian` is timed beside them where it is installed.
-The error is against the eigenvalue at a tolerance of 1e-8: power iteration, also pyhessian's, stops
-when the value changes by less than 1e-3, which is not yet an error of 1e-3. Times include the
-forward and first backward pass; processor time is what counts on a shared machine. Also the cost of
-one point of a loss landscape.
+The error is against the eigenvalue at a tolerance of 1e-8. Power iteration, also pyhessian's, stops
+when the value changes by less than a tolerance, which is not yet its error: pyhessian is timed at
+1e-3 as given, and at the loosest tolerance with which its results are within 1e-3. Times include
+the forward and first backward pass; processor time is what counts on a shared machine. Also the
+cost of one point of a loss landscape.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from harness import median_ms, median_ratio, print_table, time_interleaved, write_results
@@ -98,7 +100,8 @@ def spectrum_call(model: nn.Module, batch: Batch, method: Method) -> Result:
     return float(found.eigenvalues), int(found.products)
 
 
-def pyhessian_call(model: nn.Module, batch: Batch) -> Callable[[], Result] | None:
+def pyhessian_call(model: nn.Module, batch: Batch, tolerance: float) -> Callable[[], Result] | None:
+    """pyhessian's top eigenvalue; None where it isn't installed."""
     try:
         from pyhessian import hessian
     except ImportError:
@@ -110,18 +113,28 @@ def pyhessian_call(model: nn.Module, batch: Batch) -> Callable[[], Result] | Non
         count[0] += 1
         return product(*arguments)
 
-    module.hessian_vector_product = counted
-
     def call() -> Result:
         count[0] = 0
-        with warnings.catch_warnings():
+        counting = mock.patch.object(module, "hessian_vector_product", counted)
+        with counting, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = hessian(model, nn.CrossEntropyLoss(), data=batch, cuda=False)
-            value = found.eigenvalues(maxIter=100, tol=1e-3, top_n=1)[0][0]
+            value = found.eigenvalues(maxIter=1000, tol=tolerance, top_n=1)[0][0]
         model.zero_grad()
         return float(value), count[0]
 
     return call
+
+
+def accurate_pyhessian(model: nn.Module, batch: Batch, truth: float) -> dict[str, Any]:
+    """pyhessian at the loosest tolerance that gives three results within 1e-3 of the truth."""
+    for tolerance in (1e-4, 3e-5, 1e-5, 3e-6, 1e-6):
+        call = pyhessian_call(model, batch, tolerance)
+        if call is None:
+            return {}
+        if _near([call()[0] for _ in range(3)], truth):
+            return {f"pyhessian, tol {tolerance:g}": call}
+    raise RuntimeError("pyhessian did not come within 1e-3 of the eigenvalue")
 
 
 def main() -> None:
@@ -141,9 +154,10 @@ def main() -> None:
         "lanczos": lambda: spectrum_call(model, batch, "lanczos"),
         "power": lambda: spectrum_call(model, batch, "power"),
     }
-    rival = pyhessian_call(model, batch)
+    rival = pyhessian_call(model, batch, 1e-3)
     if rival is not None:
-        calls["pyhessian"] = rival
+        calls["pyhessian, tol 0.001"] = rival
+        calls |= accurate_pyhessian(model, batch, truth)
     clocks = {name: Clock(call) for name, call in calls.items()}
     seconds = time_interleaved(clocks, repeats=options.repeats, warmup=0)
     rows = []

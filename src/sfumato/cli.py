@@ -1,4 +1,4 @@
-"""The command line: `sfumato quickstart | run | report | audit | corrupt | list`."""
+"""The command line: `sfumato quickstart | run | report | compare | audit | ...`, see `--help`."""
 
 from __future__ import annotations
 
@@ -71,14 +71,60 @@ def run_command(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that `sfumato run` wrote.")],
-    out: Annotated[Path | None, typer.Option(help="Where the page goes; FOLDER/report.")] = None,
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders that `sfumato run` wrote; several are merged.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the page (FOLDER/report), or file of the other formats."),
+    ] = None,
+    form: Annotated[
+        Literal["html", "markdown", "csv", "latex"],
+        typer.Option("--format", help="html writes the page; the others print one table."),
+    ] = "html",
 ) -> None:
-    """Write the report of a study again from its result files.
+    """Write the report of a study, or of several merged, again from their result files.
 
-    Example: `sfumato report runs/first`
+    Example: `sfumato report runs/first`, `sfumato report runs/a runs/b --format csv --out ab.csv`
     """
-    _show(folder, out)
+    if form == "html":
+        _show(folders, out)
+        return
+    from sfumato.report import analyse, read_studies
+    from sfumato.report.export import FORMATS, write_table
+
+    findings = analyse(read_studies(folders))
+    if out is None:
+        typer.echo(FORMATS[form](findings), nl=False)
+    else:
+        write_table(findings, form, out)
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, or files of predictions; two or more.")
+    ],
+    split: Annotated[str, typer.Option(help="Which stored predictions of a run.")] = "test",
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=1)] = 1000,
+) -> None:
+    """Compare runs with the first one on the same samples: paired bootstrap, every metric.
+
+    Says how far the difference of these trained networks is luck of the test images; whether the
+    methods differ takes several seeds, as in a report.
+
+    Example: `sfumato compare runs/first/runs/25403a2604ab runs/first/runs/54db9936655c`
+    """
+    from sfumato.engine.audit import compare_files
+    from sfumato.engine.prediction_files import PredictionFileError, read_run_predictions
+    from sfumato.report.read import run_label
+    from sfumato.report.table import comparison_table
+
+    if len(runs) < 2:
+        raise PredictionFileError("compare needs at least two runs or files of predictions")
+    files = [read_run_predictions(path, split, run_label(path)) for path in runs]
+    for compared in compare_files(files, resamples=resamples):
+        console.print(comparison_table(compared))
 
 
 @app.command()
@@ -109,6 +155,33 @@ def audit(
     for table in audit_tables(found):
         console.print(table)
     console.print(f"Report: [bold]{write_audit(found, out)}")
+
+
+@app.command()
+def analyse(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run directories, or studies (their first seeds).")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("analysis"),
+    only: Annotated[
+        list[str] | None, typer.Option(help="An analysis by name; repeat for several.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="The papers' effort: hours rather than minutes.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show why trained networks behave as they do: Hessian, loss landscape, feature maps.
+
+    Example: `sfumato analyse quickstart`, `sfumato analyse RUN RUN --only loss_landscape`
+    """
+    from sfumato.engine.analyse import analyse as analyse_runs
+    from sfumato.engine.analyses import FULL_EFFORT, Effort
+    from sfumato.report.analysis import write_analysis_page
+
+    effort = FULL_EFFORT if full else Effort()
+    analyse_runs(runs, out, effort=effort, only=only or (), show=not quiet)
+    console.print(f"Page: [bold]{write_analysis_page(out)}")
 
 
 @app.command()
@@ -211,18 +284,20 @@ def _run_and_report(path: Path, out: Path | None, workers: int | None, quiet: bo
         show=not quiet,
         announce=console.print,
     )
-    _show(outcome.folder, None)
+    _show([outcome.folder], None)
     if outcome.failed:
         raise typer.Exit(1)
 
 
-def _show(folder: Path, out: Path | None) -> None:
-    from sfumato.report import read_study, write_report
+def _show(folders: list[Path], out: Path | None) -> None:
+    from sfumato.report import analyse, read_studies, recommend, write_report
     from sfumato.report.table import results_tables
 
-    for table in results_tables(read_study(folder)):
+    findings = analyse(read_studies(folders))
+    for table in results_tables(findings):
         console.print(table)
-    console.print(f"Report: [bold]{write_report(folder, out)}")
+    console.print(Text(recommend(findings).text))
+    console.print(f"Report: [bold]{write_report(folders, out)}")
 
 
 def _read_clean(data: str) -> ArrayDataset:

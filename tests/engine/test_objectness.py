@@ -138,7 +138,7 @@ def test_measures_by_hand() -> None:
     assert context["overconfidence"] == pytest.approx(0.6)
     assert context["underconfidence"] == pytest.approx(0.15)
     curve = objectness_metrics(found, torch.tensor([0.05, 0.95, 1.0]))
-    assert curve["objectness_deviation"] == pytest.approx((0.85 + 0.35 + 0.2) / 3)
+    assert curve["mean_objectness_deviation"] == pytest.approx((0.85 + 0.35 + 0.2) / 3)
     assert curve["curve"]["counts"] == [1, *[0] * 8, 2]
     assert curve["curve"]["confidence"][9] == pytest.approx(0.7)
     assert curve["curve"]["accuracy"][9] == pytest.approx(0.5)

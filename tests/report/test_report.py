@@ -4,84 +4,115 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from sfumato.report import read_study, summarise, write_report
 from sfumato.report.summary import pooled_bins
 
-EVIL = "<script>alert(1)</script>"
+MakeStudy = Callable[..., Path]
 
 
-def _metrics(shift: float) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name, value in (("accuracy", 0.8), ("nll", 0.6), ("ece", 0.05), ("aece", 0.06)):
-        values[name] = value + shift
-        values[f"{name}_interval"] = [value + shift - 0.01, value + shift + 0.01]
-    bins = {"counts": [10, 0, 30], "confidence": [0.2, None, 0.9], "accuracy": [0.1, None, 0.8]}
-    return {"test": {**values, "reliability": bins}}
+class Page(HTMLParser):
+    """Tags, attributes and the embedded data of a page."""
 
-
-@pytest.fixture
-def study(tmp_path: Path) -> Path:
-    runs = []
-    for method in ("plain", EVIL):
-        for seed in (0, 1):
-            name = f"{len(runs):012d}"
-            folder = tmp_path / "runs" / name
-            folder.mkdir(parents=True)
-            (folder / "metrics.json").write_text(json.dumps(_metrics(0.02 * seed)))
-            (folder / "config.yaml").write_text(yaml.safe_dump({"loss": EVIL, "seed": seed}))
-            (folder / "log.jsonl").write_text('{"epoch": 0}\n')
-            runs.append({"method": method, "seed": seed, "run": name})
-    runs.append({"method": "plain", "seed": 2, "run": "unfinished"})
-    index = {"title": EVIL, "methods": ["plain", EVIL], "runs": runs, "study": {"name": EVIL}}
-    (tmp_path / "study.json").write_text(json.dumps(index))
-    return tmp_path
-
-
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
-        self.seen: list[str] = []
-        self.text: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.data: dict[str, Any] = {}
+        self._inside_data = False
+        self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        assert not any(name in ("src", "href") for name, _ in attrs), "the page must not load"
+        self.tags.append(tag)
+        self.attributes += attrs
+        self._inside_data = ("id", "data") in attrs
 
     def handle_data(self, data: str) -> None:
-        self.text.append(data)
+        if self._inside_data:
+            self.data = json.loads(data)
+            self._inside_data = False
 
 
-def test_summary_is_the_mean_over_seeds(study: Path) -> None:
-    method = read_study(study).methods[0]
+def test_summary_is_the_mean_over_seeds(make_study: MakeStudy) -> None:
+    method = read_study(make_study({"plain": 0.0}, noise=0.0)).methods[0]
     value = summarise(method, "accuracy")
     assert value is not None
-    assert (value.mean, value.low, value.high) == pytest.approx((0.81, 0.80, 0.82))
-    assert value.text(percent=True) == "81.0 [80.0, 82.0]"
-    assert method.unfinished == [2]
+    assert (value.mean, value.low, value.high) == pytest.approx((0.80, 0.79, 0.81))
     bins = pooled_bins(method)
     assert bins is not None
-    assert bins.counts == [20, 0, 60]
+    assert bins.counts == [30, 0, 90]
     assert bins.accuracy == pytest.approx([0.1, 0.0, 0.8])
 
 
-def test_page_shows_the_numbers_and_escapes_the_rest(study: Path) -> None:
-    page = write_report(study).read_text()
-    tags = _Tags()
-    tags.feed(page)
-    assert "script" not in tags.seen
-    assert "81.0<br>" in page
-    assert "[80.0, 82.0]" in page
-    assert tags.seen.count("svg") == 2
-    assert EVIL in "".join(tags.text)
-    assert "2 (1 unfinished)" in page
-    assert not re.search(r"https?://", page)
+def test_page_holds_the_numbers_and_loads_nothing(make_study: MakeStudy, hostile: str) -> None:
+    folder = make_study({"plain": 0.0, hostile: 0.02})
+    path = write_report(folder)
+    page = Page(path.read_text(encoding="utf-8"))
+    assert "img" not in page.tags
+    assert page.tags.count("script") == 2
+    assert not any(name in ("src", "href") or name.startswith("on") for name, _ in page.attributes)
+    plain, other = page.data["methods"]
+    assert other["name"] == hostile
+    stored = [
+        json.loads((folder / "runs" / f"{n:012d}" / "metrics.json").read_text()) for n in (0, 2, 4)
+    ]
+    mean = sum(each["test"]["accuracy"] for each in stored) / 3
+    assert plain["values"]["test.accuracy"]["mean"] == pytest.approx(mean, rel=1e-5)
+    assert other["differences"]["test.accuracy"]["verdict"] == "better"
+    assert plain["corrupted"]["cells"]["error"][0][0] == pytest.approx(
+        sum(each["corrupted"]["cells"]["error"][0][0] for each in stored) / 3, rel=1e-5
+    )
+    assert plain["cost"] == [6.0, 0.001]
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", path.read_text(encoding="utf-8"))
+    assert sorted(p.name for p in path.parent.iterdir()) == [
+        *("index.html", "results.csv", "results.md", "results.tex")
+    ]
+
+
+def test_policy_allows_our_script_only(make_study: MakeStudy) -> None:
+    page = Page(write_report(make_study({"plain": 0.0})).read_text(encoding="utf-8"))
+    policy = next(value for name, value in page.attributes if value and "default-src" in value)
+    assert "default-src 'none'; script-src 'sha256-" in policy
+    assert "script-src 'unsafe-inline'" not in policy
+
+
+def test_twenty_methods_stay_light(make_study: MakeStudy) -> None:
+    names = {f"method {number}": 0.001 * number for number in range(20)}
+    path = write_report(make_study(names, seeds=range(5), epochs=200))
+    assert path.stat().st_size < 600_000
+
+
+def test_failed_and_missing_runs_are_named(make_study: MakeStudy) -> None:
+    folder = make_study({"plain": 0.0, "smooth": 0.02, "broken": 0.0}, seeds=(0, 1))
+    for number in (2, 5):
+        (folder / "runs" / f"{number:012d}" / "metrics.json").unlink()
+    (folder / "runs" / f"{3:012d}" / "metrics.json").unlink()
+    (folder / "runs" / f"{2:012d}" / "error.txt").write_text("Traceback\nValueError: too hot\n")
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    plain, smooth, broken = page.data["methods"]
+    assert plain["seeds"] == "1 (1 unfinished)"
+    assert broken["seeds"] == "0 (1 failed, 1 unfinished)"
+    assert broken["failures"] == ["seed 0: ValueError: too hot"]
+    assert broken["values"] == {}
+    assert smooth["differences"]["test.ece"]["verdict"] == "can't tell"
+
+
+def test_metrics_that_are_not_numbers(make_study: MakeStudy) -> None:
+    folder = make_study({"plain": 0.0}, seeds=(0,))
+    path = folder / "runs" / f"{0:012d}" / "metrics.json"
+    metrics = json.loads(path.read_text())
+    metrics["test"]["nll"] = None
+    del metrics["test"]["reliability"], metrics["corrupted"], metrics["ensemble"]
+    path.write_text(json.dumps(metrics))
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    assert "test.nll" not in page.data["methods"][0]["values"]
+    assert page.data["methods"][0]["reliability"] is None
 
 
 def test_folder_without_a_study(tmp_path: Path) -> None:

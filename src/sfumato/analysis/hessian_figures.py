@@ -83,10 +83,14 @@ def plot_hessian_densities(
     grid = torch.linspace(low - 5 * width, high + 5 * width, 800, dtype=torch.float64)
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axis = figure.subplots()
+    highest = 0.0
     for title, density in densities.items():
-        axis.plot(grid.numpy(), density.density(grid, width=width).numpy(), label=title)
+        curve = density.density(grid, width=width)
+        highest = max(highest, float(curve.max()))
+        axis.plot(grid.numpy(), curve.numpy(), label=title)
     axis.set_yscale("log")
-    axis.set_ylim(bottom=1e-6 / width)
+    # Scaling by itself, the axis would leave room for the far tails below the bottom.
+    axis.set_ylim(1e-6 / width, 3 * highest)
     axis.set_xlabel("Hessian eigenvalue")
     axis.set_ylabel("density")
     axis.legend(frameon=False)

@@ -12,6 +12,8 @@ from sfumato.data.annotations import (
 )
 from sfumato.data.arrays import load_npz, read_npz
 from sfumato.data.augment import Augment, BatchAugment
+from sfumato.data.balance import median_frequency_weights
+from sfumato.data.camvid import load_camvid
 from sfumato.data.dataset import ArrayDataset, DataSplits, Sample
 from sfumato.data.folders import load_folder
 from sfumato.data.load import SOURCES, load_data
@@ -22,6 +24,8 @@ from sfumato.data.split import divide, stratified_order
 from sfumato.data.statistics import channel_statistics
 from sfumato.data.tiny_imagenet import load_tiny_imagenet
 from sfumato.data.torchvision_sets import load_torchvision
+from sfumato.data.voc import load_voc_segmentation
+from sfumato.data.window import RandomWindow
 
 __all__ = [
     "SOURCES",
@@ -31,6 +35,7 @@ __all__ = [
     "Augment",
     "BatchAugment",
     "DataSplits",
+    "RandomWindow",
     "ResizedCrop",
     "Sample",
     "TensorLoader",
@@ -39,11 +44,14 @@ __all__ = [
     "context_only",
     "divide",
     "load_annotated",
+    "load_camvid",
     "load_data",
     "load_folder",
     "load_npz",
     "load_tiny_imagenet",
     "load_torchvision",
+    "load_voc_segmentation",
+    "median_frequency_weights",
     "read_coco",
     "read_npz",
     "read_openimages",

@@ -14,7 +14,7 @@ from sfumato._checks import check_class_indices
 
 Sample = dict[str, Tensor]
 
-_OPTIONAL = ("boxes", "masks", "objectness", "posterior", "context")
+_OPTIONAL = ("boxes", "masks", "objectness", "posterior", "stream", "context")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +33,11 @@ class ArrayDataset(Dataset[Sample]):
         masks: bool, (N, H, W), true where the labelled object is.
         objectness: float32, (N,), share of the image that the object covers.
         posterior: float32, (N, K), the true class probabilities where they are known.
+        stream: int64, (N,), number of the video that a frame belongs to; frames of one video
+            follow each other in the set, in order.
         void: the label of pixels that count for nothing (segmentation), or None.
         context: bool, (N,), true where every object was painted over; trained with uniform labels.
+        background: the classes that are not objects, where segmentation tells them apart.
     """
 
     images: Tensor
@@ -45,8 +48,10 @@ class ArrayDataset(Dataset[Sample]):
     masks: Tensor | None = None
     objectness: Tensor | None = None
     posterior: Tensor | None = None
+    stream: Tensor | None = None
     void: int | None = None
     context: Tensor | None = None
+    background: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:

@@ -9,10 +9,12 @@ from sfumato._spec import Spec, resolve
 from sfumato.data import scenes
 from sfumato.data.annotations import load_annotated
 from sfumato.data.arrays import load_npz
+from sfumato.data.camvid import load_camvid
 from sfumato.data.dataset import DataSplits
 from sfumato.data.folders import load_folder
 from sfumato.data.tiny_imagenet import load_tiny_imagenet
 from sfumato.data.torchvision_sets import load_torchvision
+from sfumato.data.voc import load_voc_segmentation
 
 SOURCES: dict[str, Callable[..., DataSplits]] = {
     "scenes": scenes.load,
@@ -27,7 +29,13 @@ SOURCES: dict[str, Callable[..., DataSplits]] = {
     "mnist": partial(load_torchvision, "mnist"),
     "stl10": partial(load_torchvision, "stl10"),
     "svhn": partial(load_torchvision, "svhn"),
+    "camvid": load_camvid,
+    "scene_streams": scenes.load_streams,
+    "voc_segmentation": load_voc_segmentation,
 }
+
+SEGMENTATION_SOURCES = ("camvid", "scene_streams", "voc_segmentation")
+"""The sources whose labels are maps, for the task `segment`."""
 
 
 def load_data(spec: Spec) -> DataSplits:

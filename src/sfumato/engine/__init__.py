@@ -2,6 +2,8 @@
 
 from sfumato.engine.checkpoint import Checkpoint, load_checkpoint, load_weights, save_checkpoint
 from sfumato.engine.config import ConfigError, Strict, TrainConfig, content_hash, fingerprint, parse
+from sfumato.engine.ensembles import load_ensemble, load_predictor
+from sfumato.engine.networks import NetworkFacts, TrainedNetwork, load_network
 from sfumato.engine.results import Predictions, RunDirectory
 from sfumato.engine.robustness import Robustness, evaluate_robustness
 from sfumato.engine.run import run
@@ -12,17 +14,22 @@ __all__ = [
     "Checkpoint",
     "ConfigError",
     "DivergenceError",
+    "NetworkFacts",
     "Predictions",
     "Robustness",
     "RunConfig",
     "RunDirectory",
     "Strict",
     "TrainConfig",
+    "TrainedNetwork",
     "Trainer",
     "content_hash",
     "evaluate_robustness",
     "fingerprint",
     "load_checkpoint",
+    "load_ensemble",
+    "load_network",
+    "load_predictor",
     "load_weights",
     "parse",
     "run",

@@ -51,8 +51,16 @@ def audit(
         if validation:
             judged["scaled"] = _after_scaling(file, validation[number], resamples, generator)
         models.append(judged)
-    comparisons = [_compare(files[0], other, resamples, generator) for other in files[1:]]
+    comparisons = [_compare(files[0], each, resamples, generator, COMPARED) for each in files[1:]]
     return {"models": models, "comparisons": comparisons}
+
+
+def compare_files(
+    files: Sequence[PredictionFile], *, resamples: int = 1000, seed: int = 0
+) -> list[dict[str, Any]]:
+    """Every metric of every later file against the first, by resamples that both share."""
+    generator = torch.Generator().manual_seed(seed)
+    return [_compare(files[0], other, resamples, generator, None) for other in files[1:]]
 
 
 def judge(file: PredictionFile, *, resamples: int, generator: torch.Generator) -> dict[str, Any]:
@@ -184,7 +192,11 @@ def _after_scaling(
 
 
 def _compare(
-    first: PredictionFile, second: PredictionFile, resamples: int, generator: torch.Generator
+    first: PredictionFile,
+    second: PredictionFile,
+    resamples: int,
+    generator: torch.Generator,
+    names: Sequence[str] | None,
 ) -> dict[str, Any]:
     ours, theirs = _aligned(first, second)
     pair = (_probabilities(first)[ours], _probabilities(second)[theirs])
@@ -200,7 +212,7 @@ def _compare(
         "first": first.name,
         "second": second.name,
         "samples": len(ours),
-        "metrics": {name: found[name]._asdict() for name in COMPARED},
+        "metrics": {name: found[name]._asdict() for name in names or found},
     }
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from sfumato.data import Augment, BatchAugment, ResizedCrop, Sample
+from sfumato.data import Augment, BatchAugment, RandomWindow, ResizedCrop, Sample
 from sfumato.inputs import RECIPES, Recipe, cutmix, mixup, ricap
 from sfumato.inputs.mixing import Mixing
 
@@ -69,5 +69,6 @@ def _recipe(name: str) -> RecipeAugment:
 AUGMENTATIONS: dict[str, Callable[..., BatchAugment]] = {
     "basic": Augment,
     "resized_crop": resized_crop,
+    "window": RandomWindow,
     **{name: partial(_recipe, name) for name in RECIPES},
 }

@@ -24,6 +24,7 @@ from sfumato.engine.components import (
     build_model,
 )
 from sfumato.engine.evaluation import Evaluator
+from sfumato.engine.networks import write_network_facts
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
@@ -41,6 +42,8 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
     train = _training_set(data.train, config, loaders.mean)
     labelled = label_samples(build_labels(config.labels), train, augment)
+    if fabric.is_global_zero:
+        write_network_facts(directory, data.train, loaders.mean, loaders.std)
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
     trainer = Trainer(
         fabric=fabric,

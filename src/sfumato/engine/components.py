@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sfumato import labels
 from sfumato._spec import Resolved, Spec, resolve
@@ -16,9 +16,17 @@ from sfumato.engine.soft_labels import LABELS, ObjectnessLabels
 from sfumato.engine.transforms import mollify
 from sfumato.features import add_dropout, add_smoothing
 from sfumato.inputs import Mollify
-from sfumato.models import resnet, torchvision_model, vgg
+from sfumato.models import (
+    is_segmentation_model,
+    resnet,
+    torchvision_model,
+    torchvision_segmentation,
+    unet,
+    vgg,
+)
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"resnet": resnet, "vgg": vgg}
+MODELS: dict[str, Callable[..., nn.Module]] = {"resnet": resnet, "vgg": vgg, "unet": unet}
+SEGMENTATION_MODELS = ("unet",)
 LOSSES: dict[str, Callable[..., nn.Module]] = {
     "cross_entropy": labels.CrossEntropyLoss,
     "focal": labels.FocalLoss,
@@ -42,7 +50,7 @@ SUPPLIED = (
     "class_weight",
     "reduction",
 )
-_TORCHVISION = "torchvision:"
+TORCHVISION = "torchvision:"
 
 
 def resolve_data(spec: Spec) -> Resolved:
@@ -53,7 +61,7 @@ def resolve_data(spec: Spec) -> Resolved:
 def resolve_model(spec: Spec) -> Resolved:
     """Check a model spec; `torchvision:resnet50` names any torchvision model."""
     name = spec if isinstance(spec, str) else spec.get("name", "")
-    if not str(name).startswith(_TORCHVISION):
+    if not str(name).startswith(TORCHVISION):
         return resolve(spec, MODELS, "model", supplied=SUPPLIED)
 
     def build(
@@ -67,8 +75,9 @@ def resolve_model(spec: Spec) -> Resolved:
     ) -> nn.Module:
         if in_channels != 3:
             raise ValueError(f"torchvision models take 3 channels, the data has {in_channels}")
-        inner = str(name).removeprefix(_TORCHVISION)
-        model = torchvision_model(inner, num_classes=num_classes, weights=weights)
+        inner = str(name).removeprefix(TORCHVISION)
+        make = torchvision_segmentation if is_segmentation_model(inner) else torchvision_model
+        model: nn.Module = make(inner, num_classes=num_classes, weights=weights)
         if dropout:
             model = add_dropout(model, dropout)
         return add_smoothing(model, torch.zeros(2, 3, *image_size)) if smooth else model
@@ -96,20 +105,34 @@ def resolve_labels(spec: Spec) -> Resolved:
     return resolve(spec, LABELS, "labels")
 
 
-def build_loss(spec: Spec, *, num_samples: int) -> nn.Module:
+def build_loss(spec: Spec, *, num_samples: int, class_weight: Tensor | None = None) -> nn.Module:
     """The loss module; `num_samples` goes to losses that keep a history of each sample."""
     resolved = resolve_loss(spec)
     extra: dict[str, Any] = {"num_samples": num_samples} if resolved.name == "crl" else {}
+    if class_weight is not None:
+        extra["class_weight"] = class_weight
     return resolved.build(**extra, **resolved.params)
 
 
 def build_model(spec: Spec, dataset: ArrayDataset) -> nn.Module:
     """A network for the data's classes and images, with weights from the global random state."""
+    _, channels, height, width = dataset.images.shape
+    return build_network(
+        spec,
+        num_classes=dataset.num_classes,
+        in_channels=channels,
+        image_size=(height, width),
+    )
+
+
+def build_network(
+    spec: Spec, *, num_classes: int, in_channels: int, image_size: tuple[int, int]
+) -> nn.Module:
+    """A network for images and classes of these numbers; only torchvision's ask for the size."""
     resolved = resolve_model(spec)
-    _, channels, *size = dataset.images.shape
-    extra = {"image_size": tuple(size)} if resolved.name.startswith(_TORCHVISION) else {}
+    extra = {"image_size": image_size} if resolved.name.startswith(TORCHVISION) else {}
     return resolved.build(
-        num_classes=dataset.num_classes, in_channels=channels, **extra, **resolved.params
+        num_classes=num_classes, in_channels=in_channels, **extra, **resolved.params
     )
 
 

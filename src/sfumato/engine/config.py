@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -110,7 +110,8 @@ def _explain(kind: type[BaseModel], item: dict[str, Any]) -> str:
 def _model_at(kind: type[BaseModel], location: list[str]) -> type[BaseModel]:
     for name in location:
         field = kind.model_fields.get(name)
-        inner = field.annotation if field else None
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            kind = inner
+        annotation = field.annotation if field else None
+        for inner in (annotation, *get_args(annotation)):  # the second for `Section | None`
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                kind = inner
     return kind

@@ -48,7 +48,7 @@ def objectness_metrics(found: Predictions, objectness: Tensor) -> dict[str, Any]
     }
     return {
         "mean_objectness": float(objectness.double().mean()),
-        "objectness_deviation": float(mean_objectness_deviation(probs, objectness)),
+        "mean_objectness_deviation": float(mean_objectness_deviation(probs, objectness)),
         "ece_15": float(calibration_error(probs, found.labels, num_bins=15)),
         "ece_100": float(calibration_error(probs, found.labels, num_bins=100)),
         "mce": float(calibration_error(probs, found.labels, num_bins=15, norm="max")),

@@ -13,6 +13,7 @@ from torch import nn
 
 from sfumato.data import ArrayDataset, TensorLoader, context_only
 from sfumato.engine.context import evaluate_context, objectness_metrics, objectness_of
+from sfumato.engine.mistakes import write_mistakes
 from sfumato.engine.predict import predict
 from sfumato.engine.progress import progress_bar
 from sfumato.engine.results import Predictions, RunDirectory
@@ -64,6 +65,8 @@ class Evaluator:
                 self.run.write_predictions(name, predicted, seconds=seconds)
         if self.fabric.is_global_zero:
             found = self.run.read_predictions(name)
+            if name == "test":
+                write_mistakes(self.run, found, loader.dataset)
             generator = torch.Generator().manual_seed(fold_seed(self.config.seed, "bootstrap"))
             self.metrics[name] = _measure(found, self.config.evaluate.resamples, generator)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +74,20 @@ def read_predictions(path: Path) -> PredictionFile:
     except Exception as error:
         # Broken files fail in as many ways as there are parsers behind; each becomes one message.
         raise PredictionFileError(f"{path}: can't be read ({error})") from None
+
+
+def read_run_predictions(path: Path, split: str, name: str) -> PredictionFile:
+    """The stored predictions of a run folder, called `name`; a file is read as it is."""
+    if not path.is_dir():
+        return read_predictions(path)
+    stored = path / "predictions" / f"{split}.npz"
+    if not stored.is_file():
+        there = sorted(each.stem for each in stored.parent.glob("*.npz"))
+        raise PredictionFileError(
+            f"{path}: holds no predictions of {split!r} (has {there or 'none'}); pass the folder "
+            "of a finished run, such as STUDY/runs/25403a2604ab"
+        )
+    return replace(read_predictions(stored), name=name)
 
 
 def _read_npz(path: Path) -> PredictionFile:

@@ -8,7 +8,7 @@ from pathlib import Path
 from lightning_fabric import Fabric
 
 from sfumato._files import write_json
-from sfumato.engine import classify
+from sfumato.engine import classify, segment
 from sfumato.engine.config import fingerprint
 from sfumato.engine.environment import environment_facts
 from sfumato.engine.results import RunDirectory
@@ -17,7 +17,7 @@ from sfumato.engine.run_config import RunConfig, training_content
 # A task trains (which does nothing where the checkpoint is at its last epoch), predicts and
 # measures; what it keeps through the directory is not computed again by a later evaluation.
 Task = Callable[[Fabric, RunConfig, RunDirectory, bool], None]
-TASKS: dict[str, Task] = {"classify": classify.execute}
+TASKS: dict[str, Task] = {"classify": classify.execute, "segment": segment.execute}
 
 
 def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:

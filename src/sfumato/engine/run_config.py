@@ -18,12 +18,25 @@ from sfumato.engine.components import (
     resolve_model,
 )
 from sfumato.engine.config import Strict, TrainConfig
+from sfumato.engine.task_rules import check_task
+
+
+class TemporalConfig(Strict):
+    """Temporal smoothing over past frames, with weights exp(-decay k)."""
+
+    length: int = Field(5, ge=0)
+    decay: float = Field(0.8, ge=0)
 
 
 class PredictConfig(Strict):
-    """How a trained network predicts: once, or as the mean over dropout masks."""
+    """How a trained network predicts: once, or as the mean over dropout masks, or over time.
+
+    With both, each frame is the mean over `mc_dropout` masks (1 in the paper) and then smoothed.
+    """
 
     mc_dropout: int | None = Field(None, ge=1)
+    # Left out of the configuration, and so of the run's name, where it is not used.
+    temporal: TemporalConfig | None = Field(None, exclude_if=lambda value: value is None)
 
 
 class ObjectsConfig(Strict):
@@ -75,7 +88,7 @@ class EvaluateConfig(Strict):
 class RunConfig(Strict):
     """Data, network, loss, training and evaluation. Specs are kept resolved, defaults included."""
 
-    task: Literal["classify"] = "classify"
+    task: Literal["classify", "segment"] = "classify"
     data: dict[str, Any]
     model: dict[str, Any]
     loss: dict[str, Any] = Field({"name": "cross_entropy"}, validate_default=True)
@@ -86,7 +99,15 @@ class RunConfig(Strict):
     train: TrainConfig = TrainConfig()
     predict: PredictConfig = PredictConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+    class_weight: Literal["equal", "median_frequency"] = Field(
+        "equal", exclude_if=lambda value: value == "equal"
+    )
     seed: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _fits_task(self) -> RunConfig:
+        check_task(self)
+        return self
 
     @field_validator("data", mode="before")
     @classmethod

@@ -35,15 +35,31 @@ from sfumato.features import mean_log_probability
 from sfumato.metrics import evaluate_predictions
 
 TransformBatch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Measure = Callable[[nn.Module, TensorLoader, Fabric, Bar], dict[str, float]]
 
 
 class DivergenceError(RuntimeError):
     """Training can't go on: the loss is not a finite number."""
 
 
+def measure_labels(
+    model: nn.Module, loader: TensorLoader, fabric: Fabric, bar: Bar
+) -> dict[str, float]:
+    """Accuracy, NLL and ECE of one label for each image; NaN where a logit is not finite."""
+    found = predict(model, loader, fabric, bar)
+    if not bool(torch.isfinite(found.logits).all()):
+        return dict.fromkeys(("accuracy", "nll", "ece"), math.nan)
+    values = evaluate_predictions(found.labels, logits=found.logits)
+    return {name: float(values[name]) for name in ("accuracy", "nll", "ece")}
+
+
 @dataclass
 class Trainer:
-    """What one training needs, put together by `engine.run`."""
+    """What one training needs, put together by the task.
+
+    `measure` is what validation measures after every epoch; a value that is not finite ends the
+    training.
+    """
 
     fabric: Fabric
     model: nn.Module
@@ -55,6 +71,7 @@ class Trainer:
     seed: int
     run: RunDirectory
     show: bool = True
+    measure: Measure = measure_labels
 
     def fit(self) -> nn.Module:
         """Train to the last epoch, from the last checkpoint if there is one."""
@@ -101,27 +118,30 @@ class Trainer:
         self.model.train()
         self.loss.train()
         self.train_loader.set_epoch(epoch)
-        began, count = time.perf_counter(), 0
-        total = torch.zeros(2, device=self.fabric.device, dtype=torch.float64)
+        began = time.perf_counter()
+        total = torch.zeros(4, device=self.fabric.device, dtype=torch.float64)
         for number, batch in enumerate(self.train_loader):
             rate = learning_rate(
                 epoch * len(self.train_loader) + number, len(self.train_loader), self.config
             )
             loss, correct = self._step(batch, rate, self._share(number, batch))
             self._check_finite(loss, epoch, number, rate)
-            size = len(batch["label"])
-            total += torch.stack([loss.double() * size, correct.double()])
-            count += size
+            size, known = len(batch["label"]), self._known(batch["label"])
+            total += torch.stack([loss.double() * size, correct, total.new_tensor(size), known])
             bar.advance(f"epoch {epoch + 1}/{self.config.epochs}")
-        counted = torch.cat([total, total.new_tensor([count])])
-        sums = cast(Tensor, self.fabric.all_reduce(counted, reduce_op="sum"))
-        mean_loss, accuracy = (sums[:2] / sums[2]).tolist()
+        sums = cast(Tensor, self.fabric.all_reduce(total, reduce_op="sum"))
+        mean_loss, accuracy = (sums[:2] / sums[2:].clamp(min=1)).tolist()
         return {
             "learning_rate": rate,
             "train_loss": mean_loss,
             "train_accuracy": accuracy,
             "seconds": round(time.perf_counter() - began, 3),
         }
+
+    def _known(self, label: Tensor) -> Tensor:
+        """How many labels count: all of them, or the pixels that are not void."""
+        void = self.train_loader.dataset.void
+        return label.new_tensor(label.numel()) if void is None else (label != void).sum()
 
     def _share(self, number: int, batch: dict[str, Tensor]) -> float:
         """What makes the mean over processes the mean over samples, however they were split."""
@@ -174,11 +194,10 @@ class Trainer:
                 end_epoch()
 
     def _validate(self, epoch: int, bar: Bar) -> dict[str, float]:
-        found = predict(self.model, self.validation_loader, self.fabric, bar)
-        if not bool(torch.isfinite(found.logits).all()):
+        values = self.measure(self.model, self.validation_loader, self.fabric, bar)
+        if not all(math.isfinite(value) for value in values.values()):
             raise self._diverged(f"the logits are not finite after epoch {epoch + 1}")
-        values = evaluate_predictions(found.labels, logits=found.logits)
-        return {f"validation_{name}": float(values[name]) for name in ("accuracy", "nll", "ece")}
+        return {f"validation_{name}": value for name, value in values.items()}
 
     def _save(self, epoch: int) -> None:
         if self.fabric.is_global_zero:

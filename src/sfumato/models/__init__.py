@@ -5,15 +5,26 @@ from sfumato.models.network import StagedNetwork
 from sfumato.models.parts import SmoothOptions
 from sfumato.models.resnet import resnet
 from sfumato.models.torchvision_models import torchvision_model
+from sfumato.models.torchvision_segmentation import (
+    PixelLogits,
+    is_segmentation_model,
+    torchvision_segmentation,
+)
+from sfumato.models.unet import UNet, unet
 from sfumato.models.vgg import vgg
 
 __all__ = [
     "GlobalMedianPool2d",
     "Head",
+    "PixelLogits",
     "SmoothOptions",
     "StagedNetwork",
+    "UNet",
     "classifier",
+    "is_segmentation_model",
     "resnet",
     "torchvision_model",
+    "torchvision_segmentation",
+    "unet",
     "vgg",
 ]

@@ -17,35 +17,32 @@ def reliability_svg(bins: Bins, label: str) -> str:
     parts = [
         f'<svg viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="Reliability diagram of {escape(label, quote=True)}">',
-        *axes("confidence", "accuracy"),
+        *_axes(),
         *_bars(bins),
-        f'<path class="ideal" d="M{to_x(0)} {to_y(0)}L{to_x(1)} {to_y(1)}"/>',
+        f'<path class="ideal" d="M{_x(0)} {_y(0)}L{_x(1)} {_y(1)}"/>',
         *_histogram(bins),
         "</svg>",
     ]
     return "".join(parts)
 
 
-def to_x(value: float) -> float:
-    """Where a value from 0 to 1 lies across the plot."""
+def _x(value: float) -> float:
     return round(_LEFT + _SIZE * value, 1)
 
 
-def to_y(value: float) -> float:
-    """Where a value from 0 to 1 lies on the plot, which grows downwards."""
+def _y(value: float) -> float:
     return round(_TOP + _SIZE * (1 - value), 1)
 
 
-def axes(across: str, up: str) -> list[str]:
-    """Frame, ticks and titles of a square plot from 0 to 1."""
+def _axes() -> list[str]:
     parts = [f'<rect class="frame" x="{_LEFT}" y="{_TOP}" width="{_SIZE}" height="{_SIZE}"/>']
     for tick in (0.0, 0.5, 1.0):
-        parts.append(f'<text class="end" x="{_LEFT - 6}" y="{to_y(tick) + 4}">{tick:g}</text>')
-        parts.append(f'<text class="mid" x="{to_x(tick)}" y="{_TOP + _SIZE + 15}">{tick:g}</text>')
+        parts.append(f'<text class="end" x="{_LEFT - 6}" y="{_y(tick) + 4}">{tick:g}</text>')
+        parts.append(f'<text class="mid" x="{_x(tick)}" y="{_TOP + _SIZE + 15}">{tick:g}</text>')
     middle = _TOP + _SIZE / 2
-    parts.append(f'<text class="mid" x="{to_x(0.5)}" y="{_TOP + _SIZE + 30}">{across}</text>')
+    parts.append(f'<text class="mid" x="{_x(0.5)}" y="{_TOP + _SIZE + 30}">confidence</text>')
     parts.append(
-        f'<text class="mid" x="13" y="{middle}" transform="rotate(-90 13 {middle})">{up}</text>'
+        f'<text class="mid" x="13" y="{middle}" transform="rotate(-90 13 {middle})">accuracy</text>'
     )
     return parts
 
@@ -57,7 +54,7 @@ def _bars(bins: Bins) -> list[str]:
         if not samples:
             continue
         accuracy, confidence = bins.accuracy[number], bins.confidence[number]
-        left, width = to_x(number / count), round(_SIZE / count, 1)
+        left, width = _x(number / count), round(_SIZE / count, 1)
         low, high = sorted((accuracy, confidence))
         kind = "over" if confidence > accuracy else "under"
         title = (
@@ -65,10 +62,9 @@ def _bars(bins: Bins) -> list[str]:
             f"{samples:.0f} predictions</title>"
         )
         parts.append(
-            f'<g><rect class="accuracy" x="{left}" y="{to_y(accuracy)}" width="{width}" '
+            f'<g><rect class="accuracy" x="{left}" y="{_y(accuracy)}" width="{width}" '
             f'height="{round(_SIZE * accuracy, 1)}"/><rect class="gap {kind}" x="{left}" '
-            f'y="{to_y(high)}" width="{width}" height="{round(_SIZE * (high - low), 1)}"/>'
-            f"{title}</g>"
+            f'y="{_y(high)}" width="{width}" height="{round(_SIZE * (high - low), 1)}"/>{title}</g>'
         )
     return parts
 
@@ -77,12 +73,12 @@ def _histogram(bins: Bins) -> list[str]:
     base = _TOP + _SIZE + _BOTTOM - 18
     most, total, count = max(bins.counts), sum(bins.counts), len(bins.counts)
     parts = [
-        f'<rect class="count" x="{to_x(number / count)}" '
+        f'<rect class="count" x="{_x(number / count)}" '
         f'y="{base - _HISTOGRAM * samples / most:.1f}" '
         f'width="{_SIZE / count - 1:.1f}" height="{_HISTOGRAM * samples / most:.1f}"/>'
         for number, samples in enumerate(bins.counts)
         if samples
     ]
     note = f"where the {total:,.0f} predictions fell"
-    parts.append(f'<text class="mid" x="{to_x(0.5)}" y="{base + 14}">{note}</text>')
+    parts.append(f'<text class="mid" x="{_x(0.5)}" y="{base + 14}">{note}</text>')
     return parts

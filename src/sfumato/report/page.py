@@ -1,78 +1,75 @@
-"""The report of a study as one web page."""
+"""The report of a study: one folder that opens from disk, without network."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from collections.abc import Sequence
 from html import escape
+from importlib import resources
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from sfumato._files import write_text
-from sfumato.report.diagram import reliability_svg
-from sfumato.report.document import DIAGRAM_KEY, document, figure, table
-from sfumato.report.objectness import objectness_section
-from sfumato.report.read import MethodResults, StudyResults, read_study
-from sfumato.report.summary import Column, pooled_bins, shown_columns, summarise
+from sfumato.report.findings import Findings, analyse
+from sfumato.report.merge import read_studies
+from sfumato.report.payload import payload
+
+# Joined in this order into the page's one script.
+SCRIPTS = ("dom.js", "table.js", "chart.js", "reliability.js", "figures.js", "page.js")
 
 
-def write_report(folder: Path, out: Path | None = None) -> Path:
-    """Write the report of the study in `folder`; the path of its `index.html`."""
-    path = (out or folder / "report") / "index.html"
-    write_text(path, render(read_study(folder)))
-    return path
+def write_report(folder: Path | Sequence[Path], out: Path | None = None) -> Path:
+    """Write the report of the study in `folder`, or of several; the path of its `index.html`.
+
+    Beside it stand the tables: `results.csv`, `results.tex`, `results.md`.
+
+    Args:
+        folder: what `sfumato run` wrote; several folders become one page.
+        out: where the page goes; `report` in the (first) folder by default.
+    """
+    folders = [folder] if isinstance(folder, Path) else list(folder)
+    results = read_studies(folders)
+    place = out or folders[0] / "report"
+    findings = analyse(results)
+    content = payload(results, findings)
+    for name, text in content["downloads"].items():
+        write_text(place / name, text)
+    write_text(place / "index.html", render(content, findings))
+    return place / "index.html"
 
 
-def render(results: StudyResults) -> str:
-    """The page as HTML; everything that a user wrote is escaped."""
-    sections = (_results, _diagrams, objectness_section, _configuration)
-    return document(results.title, [section(results) for section in sections])
-
-
-def _results(results: StudyResults) -> str:
-    columns = shown_columns(results.methods)
-    head = ["method", "seeds", *(column.heading for column in columns)]
+def render(content: dict[str, Any], findings: Findings) -> str:
+    """The page as HTML; what users wrote reaches it only as data, never as markup."""
+    script = '(() => {\n"use strict";\n' + "".join(map(_asset, SCRIPTS)) + "})();\n"
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data: blob:"
+    )
+    title = escape(findings.title)
     return (
-        "<section><h2>Results on the test set</h2>"
-        + table(head, [_row(method, columns) for method in results.methods])
-        + "<p class='note'>Mean over seeds; in brackets the 95 % bootstrap interval over the test "
-        "images. ECE and AECE: 15 bins of equal width and of equal mass. AURC: the error left when "
-        "the least confident predictions are set aside, averaged over how many are. Corrupted: "
-        "mean over the corruptions and severities that the study names.</p></section>"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{title}</title><style>{_asset('style.css', '')}{_asset('report.css')}</style>"
+        f"</head><body><main><h1>{title}</h1><noscript>This page draws its tables and figures with "
+        "a script; without one, read results.md or results.csv beside it.</noscript></main>"
+        f'<script type="application/json" id="data">{_embedded(content)}</script>'
+        f"<script>{script}</script></body></html>\n"
     )
 
 
-def _row(method: MethodResults, columns: Sequence[Column]) -> list[str]:
-    seeds = str(len(method.runs))
-    if method.unfinished:
-        seeds += f" ({len(method.unfinished)} unfinished)"
-    values = [(column, summarise(method, column.key, column.split)) for column in columns]
-    cells = ["no result" if v is None else v.lines(column.percent) for column, v in values]
-    return [method.name, seeds, *cells]
+def _embedded(content: dict[str, Any]) -> str:
+    """JSON that can't end the script element that holds it."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
-def _diagrams(results: StudyResults) -> str:
-    figures = []
-    for method in results.methods:
-        bins, ece = pooled_bins(method), summarise(method, "ece")
-        if bins is not None and ece is not None:
-            picture = reliability_svg(bins, method.name)
-            figures.append(figure(method.name, f"ECE {100 * ece.mean:.1f} %", picture))
-    return (
-        f"<section><h2>Do confidences match reality?</h2>{DIAGRAM_KEY}"
-        f"<div class='grid'>{''.join(figures)}</div></section>"
-    )
-
-
-def _configuration(results: StudyResults) -> str:
-    text = escape(yaml.safe_dump(results.study, sort_keys=False))
-    blocks = [f"<details open><summary>Study file</summary><pre>{text}</pre></details>"]
-    for method in results.methods:
-        if method.runs:
-            full = escape(yaml.safe_dump(method.runs[0].config, sort_keys=False))
-            name = escape(method.name)
-            blocks.append(
-                f"<details><summary>{name}: everything resolved, first seed</summary>"
-                f"<pre>{full}</pre></details>"
-            )
-    return f"<section><h2>Configuration</h2>{''.join(blocks)}</section>"
+def _asset(name: str, folder: str = "assets") -> str:
+    place = resources.files("sfumato.report")
+    place = place.joinpath(folder) if folder else place
+    return place.joinpath(name).read_text(encoding="utf-8")

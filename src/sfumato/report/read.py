@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,30 +13,35 @@ from sfumato._files import read_json, read_yaml
 
 @dataclass(frozen=True)
 class RunResult:
-    """One finished run."""
+    """One finished run; `samples` are its most overconfident mistakes, `cost` what it took."""
 
     seed: int
     metrics: dict[str, Any]
     config: dict[str, Any]
     log: list[dict[str, Any]]
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    cost: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class MethodResults:
-    """All finished runs of one method, and the seeds whose runs did not finish."""
+    """All finished runs of one method, the seeds whose runs did not finish, and why some failed."""
 
     name: str
     runs: list[RunResult] = field(default_factory=list)
     unfinished: list[int] = field(default_factory=list)
+    failures: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A study as it stands on disk."""
+    """A study as it stands on disk; `environment` and `profiles` are empty where not recorded."""
 
     title: str
     study: dict[str, Any]
     methods: list[MethodResults]
+    environment: dict[str, Any] = field(default_factory=dict)
+    profiles: dict[str, Any] = field(default_factory=dict)
 
 
 def read_study(folder: Path) -> StudyResults:
@@ -51,16 +57,52 @@ def read_study(folder: Path) -> StudyResults:
         method, path = methods[entry["method"]], folder / "runs" / entry["run"]
         if (path / "metrics.json").exists():
             method.runs.append(_read_run(path, entry["seed"]))
-        else:
-            method.unfinished.append(entry["seed"])
-    return StudyResults(index["title"], index["study"], list(methods.values()))
+            continue
+        method.unfinished.append(entry["seed"])
+        if (path / "error.txt").exists():
+            method.failures[entry["seed"]] = _last_line(path / "error.txt")
+    return StudyResults(
+        index["title"],
+        index["study"],
+        list(methods.values()),
+        environment=_optional(folder / "environment.json"),
+        profiles=_optional(folder / "profiles.json"),
+    )
+
+
+def run_label(path: Path) -> str:
+    """What a run is called in its study, `method, seed 0`; the folder's name outside of one."""
+    place = Path(os.path.abspath(path))  # the folder of runs may be a link to elsewhere
+    index_file = place.parent.parent / "study.json"
+    if index_file.exists():
+        for entry in read_json(index_file)["runs"]:
+            if entry["run"] == place.name:
+                return f"{entry['method']}, seed {entry['seed']}"
+    return place.name
 
 
 def _read_run(path: Path, seed: int) -> RunResult:
-    lines = (path / "log.jsonl").read_text(encoding="utf-8").splitlines()
     return RunResult(
         seed=seed,
         metrics=read_json(path / "metrics.json"),
         config=read_yaml(path / "config.yaml"),
-        log=[json.loads(line) for line in lines],
+        log=_read_log(path / "log.jsonl"),
+        samples=_optional(path / "samples.json").get("samples", []),
+        cost=_optional(path / "cost.json"),
     )
+
+
+def _read_log(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    content = read_json(path) if path.exists() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no reason recorded"

@@ -4,45 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from sfumato.report.read import MethodResults
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of the results table."""
-
-    key: str
-    title: str
-    better: Literal["higher", "lower"]
-    percent: bool
-    split: str = "test"
-
-    @property
-    def heading(self) -> str:
-        """Title with unit and the direction in which it improves."""
-        unit = " %" if self.percent else ""
-        return f"{self.title}{unit} {'↑' if self.better == 'higher' else '↓'}"
-
-
-COLUMNS = (
-    Column("accuracy", "accuracy", "higher", True),
-    Column("nll", "NLL", "lower", False),
-    Column("ece", "ECE", "lower", True),
-    Column("aece", "AECE", "lower", True),
-    Column("aurc", "AURC", "lower", True),
-    Column("accuracy_at_80", "accuracy at 80 % coverage", "higher", True),
-    Column("error", "corrupted error", "lower", True, "corrupted"),
-    Column("ece", "corrupted ECE", "lower", True, "corrupted"),
-    Column("average_confidence", "confidence without object", "lower", True, "context"),
-    Column("accuracy", "accuracy without object", "lower", True, "context"),
-    Column("overconfidence", "overconfidence without object", "lower", True, "context"),
-    Column("underconfidence", "underconfidence without object", "higher", True, "context"),
-    Column("objectness_deviation", "objectness deviation", "lower", False, "objectness"),
-    Column("ece_100", "ECE, 100 bins", "lower", True, "objectness"),
-    Column("mce", "MCE", "lower", True, "objectness"),
-)
 
 
 @dataclass(frozen=True)
@@ -63,10 +26,6 @@ class Value:
         )
         return f"{mean} [{low}, {high}]"
 
-    def lines(self, percent: bool) -> str:
-        """The same with the interval on a line of its own, for narrow columns."""
-        return self.text(percent).replace(" [", "\n[")
-
 
 @dataclass(frozen=True)
 class Bins:
@@ -75,11 +34,6 @@ class Bins:
     counts: list[int]
     confidence: list[float]
     accuracy: list[float]
-
-
-def shown_columns(methods: Sequence[MethodResults]) -> list[Column]:
-    """The columns for which at least one method has a value."""
-    return [c for c in COLUMNS if any(summarise(m, c.key, c.split) for m in methods)]
 
 
 def summarise(method: MethodResults, key: str, split: str = "test") -> Value | None:
@@ -100,7 +54,8 @@ def summarise(method: MethodResults, key: str, split: str = "test") -> Value | N
 
 def pooled_bins(method: MethodResults, split: str = "test") -> Bins | None:
     """The reliability bins of all seeds, weighted by their counts."""
-    tables = [run.metrics[split]["reliability"] for run in method.runs]
+    splits = [run.metrics.get(split) or {} for run in method.runs]
+    tables = [part["reliability"] for part in splits if "reliability" in part]
     if not tables:
         return None
     counts = [sum(column) for column in zip(*(t["counts"] for t in tables), strict=True)]

@@ -17,6 +17,7 @@ from sfumato._files import write_json
 from sfumato.engine import RunConfig, RunDirectory, fingerprint, run
 from sfumato.engine.progress import progress_bar
 from sfumato.study.config import PlannedRun, StudyConfig, plan
+from sfumato.study.profiles import write_profiles
 
 Announce = Callable[[str], None]
 _SECONDS_BETWEEN_LOOKS = 0.3
@@ -50,6 +51,7 @@ def run_study(
     """
     runs = plan(study)
     write_json(folder / "study.json", _index(study, runs))
+    write_profiles(runs, folder)
     waiting = []
     for planned in runs:
         if _directory(planned, folder).finished:

@@ -3,7 +3,17 @@
 from sfumato.data.scenes.picture import preview
 from sfumato.data.scenes.sets import generate, load
 from sfumato.data.scenes.silhouettes import CLASSES
+from sfumato.data.scenes.stream_sets import load_streams
 from sfumato.data.scenes.textures import CONTEXTS
 from sfumato.data.scenes.video import SceneStream, stream
 
-__all__ = ["CLASSES", "CONTEXTS", "SceneStream", "generate", "load", "preview", "stream"]
+__all__ = [
+    "CLASSES",
+    "CONTEXTS",
+    "SceneStream",
+    "generate",
+    "load",
+    "load_streams",
+    "preview",
+    "stream",
+]

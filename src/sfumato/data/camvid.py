@@ -1,0 +1,154 @@
+"""CamVid road scenes in the layout of SegNet: 11 classes, and void pixels that don't count."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sfumato._checks import check_integer
+from sfumato.data.dataset import ArrayDataset, DataSplits
+
+CAMVID_CLASSES = (
+    "sky",
+    "building",
+    "pole",
+    "road",
+    "pavement",
+    "tree",
+    "sign",
+    "fence",
+    "car",
+    "pedestrian",
+    "cyclist",
+)
+VOID = -100
+_BACKGROUND = tuple(
+    CAMVID_CLASSES.index(name) for name in ("sky", "building", "road", "pavement", "tree", "fence")
+)
+_FILE_VOID = len(CAMVID_CLASSES)
+_PARTS = ("train", "val", "test")
+_FRAME = re.compile(r"^(?P<sequence>.*?)_f?(?P<number>\d+)$")
+
+
+def load_camvid(*, root: str | Path, limit_train: int | None = None) -> DataSplits:
+    """Train, validation and test sets of CamVid, as published (367 / 101 / 233 frames).
+
+    Frames stay in the order of their video: `stream` numbers the stretches of a sequence
+    without a gap. The common 1 Hz subset is too slow for temporal smoothing to help; it may
+    be tried all the same. The papers don't say what CamVid's background is; here it is
+    what has no count (sky, building, road, pavement, tree, fence), and the foreground pole, sign,
+    car, pedestrian and cyclist.
+
+    Args:
+        root: a .tar file, or the folder that holds `train`, `trainannot`, `val`, ...
+        limit_train: keep this many training frames, evenly spread. None keeps all.
+
+    Raises:
+        FileNotFoundError: nothing there, or not this layout.
+        ValueError: an image without labels, of another size, or labels outside of 0 to 11.
+    """
+    files = _read_files(Path(root).expanduser())
+    train, validation, test = (_part(files, part, root) for part in _PARTS)
+    if limit_train is not None:
+        check_integer("limit_train", limit_train, low=1, high=len(train))
+        train = train.subset(torch.arange(limit_train) * len(train) // limit_train)
+    return DataSplits(train, validation, test)
+
+
+def _read_files(root: Path) -> dict[str, bytes]:
+    """Bytes of every PNG by `folder/name`, from a folder or a tar file."""
+    if root.is_dir():
+        return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in sorted(root.rglob("*.png"))}
+    if not root.is_file():
+        raise FileNotFoundError(f"root={str(root)!r}: no such folder or tar file of CamVid")
+    found = {}
+    try:
+        with tarfile.open(root) as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.name.endswith(".png") else None
+                if content is not None:
+                    found["/".join(Path(member.name).parts[-2:])] = content.read()
+    except tarfile.TarError as error:
+        raise ValueError(f"root={str(root)!r} is not a readable tar file: {error}") from error
+    return found
+
+
+def _part(files: Mapping[str, bytes], part: str, root: str | Path) -> ArrayDataset:
+    names = sorted(key.split("/")[1] for key in files if key.startswith(f"{part}/"))
+    if not names:
+        raise FileNotFoundError(
+            f"root={str(root)!r} has no images in {part!r}; CamVid needs the folders train, val, "
+            "test and trainannot, valannot, testannot of PNG files"
+        )
+    missing = [name for name in names if f"{part}annot/{name}" not in files]
+    if missing:
+        raise ValueError(f"{part}annot/{missing[0]}: no labels for this image")
+    images = _decode_all(files, part, names, "RGB")
+    labels = _decode_all(files, f"{part}annot", names, "L")
+    if labels.max() > _FILE_VOID:
+        raise ValueError(f"{part}annot: labels must be 0 to {_FILE_VOID}, got {labels.max()}")
+    target = torch.from_numpy(labels).long()
+    return ArrayDataset(
+        torch.from_numpy(images).permute(0, 3, 1, 2),
+        target.masked_fill_(target == _FILE_VOID, VOID),
+        CAMVID_CLASSES,
+        void=VOID,
+        stream=stream_numbers([Path(name).stem for name in names]),
+        background=_BACKGROUND,
+    )
+
+
+def _decode_all(
+    files: Mapping[str, bytes], folder: str, names: Sequence[str], mode: str
+) -> np.ndarray:
+    decoded: list[np.ndarray] = []
+    for name in names:
+        with Image.open(io.BytesIO(files[f"{folder}/{name}"])) as image:
+            # A palette's indices are the labels themselves.
+            pixels = np.asarray(image if image.mode == "P" and mode == "L" else image.convert(mode))
+        if decoded and pixels.shape != decoded[0].shape:
+            raise ValueError(
+                f"{folder}/{name}: {pixels.shape[1]}x{pixels.shape[0]} pixels, but {names[0]} has "
+                f"{decoded[0].shape[1]}x{decoded[0].shape[0]}; all need one size"
+            )
+        decoded.append(pixels)
+    return np.stack(decoded)
+
+
+def stream_numbers(stems: Sequence[str]) -> Tensor:
+    """A number for each frame (N,), the same along a sequence until frames are missing.
+
+    The name of a frame is its sequence and its number (`0001TP_008550`, `Seq05VD_f00840`); a gap
+    is a step longer than the usual one of the sequence.
+
+    Example:
+        >>> stream_numbers(["a_0", "a_30", "a_60", "a_150", "a_180", "b_f1"]).tolist()
+        [0, 0, 0, 1, 1, 2]
+    """
+    parsed = [_FRAME.match(stem) for stem in stems]
+    names = [
+        stem if found is None else found["sequence"]
+        for stem, found in zip(stems, parsed, strict=True)
+    ]
+    numbers = [0 if found is None else int(found["number"]) for found in parsed]
+    usual: dict[str, float] = {}
+    for name in set(names):
+        own = [n for n, other in zip(numbers, names, strict=True) if other == name]
+        steps = np.diff(own)
+        usual[name] = float(np.median(steps)) if len(steps) else 0.0
+    stream, streams = 0, [0] if stems else []
+    for before in range(len(stems) - 1):
+        after = before + 1
+        step = numbers[after] - numbers[before]
+        if names[after] != names[before] or step > usual[names[after]]:
+            stream += 1
+        streams.append(stream)
+    return torch.tensor(streams, dtype=torch.int64)

@@ -1,0 +1,158 @@
+"""Metrics of dense predictions from sums over frames, so that no pixel is kept.
+
+A frame becomes a row of a few hundred numbers: summed log likelihood, calibration bins of all
+pixels and of the foreground, the confusion matrix, and how many pixels agree with the frame
+before. All metrics are functions of such sums, and so are those of bootstrap resamples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato.metrics.grid import bin_index
+from sfumato.metrics.intervals import centred_interval, check_resampling, draw_weights
+from sfumato.metrics.samples import score
+
+NO_VOID = -100
+
+
+@dataclass
+class PixelSums:
+    """Sums of dense predictions, a row for each unit that resamples draw as a whole.
+
+    Args:
+        num_classes: number of classes C.
+        background: classes that `foreground_ece` leaves out; none leaves that metric out.
+        void: label of pixels that count for nothing.
+        num_bins: bins of the calibration errors.
+    """
+
+    num_classes: int
+    background: tuple[int, ...] = ()
+    void: int = NO_VOID
+    num_bins: int = 15
+    rows: dict[int, Tensor] = field(default_factory=dict)
+    _last: tuple[int, Tensor, Tensor] | None = None
+
+    @property
+    def length(self) -> int:
+        """Number of sums in a row."""
+        return 1 + 6 * self.num_bins + self.num_classes**2 + 4
+
+    def add(self, logits: Tensor, labels: Tensor, unit: int = 0) -> None:
+        """Add frames (N, C, H, W) with labels (N, H, W) to a unit."""
+        found = score(logits, labels, from_logits=True, ignore_index=self.void)
+        known = labels != self.void
+        target, predicted = labels[known], logits.argmax(1)[known]
+        foreground = ~torch.isin(target, labels.new_tensor(self.background))
+        pairs = target * self.num_classes + predicted
+        parts = (
+            -found.log_likelihood.double().sum().reshape(1),
+            self._bins(found.confidence, found.correct),
+            self._bins(found.confidence[foreground], found.correct[foreground]),
+            torch.bincount(pairs, minlength=self.num_classes**2).double(),
+            torch.zeros(4, device=logits.device, dtype=torch.float64),
+        )
+        row = torch.cat(parts).cpu()
+        self.rows[unit] = self.rows[unit] + row if unit in self.rows else row
+
+    def add_frame(self, logits: Tensor, labels: Tensor, unit: int, stream: int | None) -> None:
+        """Add one frame (1, C, H, W), and compare it with the one before of the same stream."""
+        self.add(logits, labels, unit)
+        if stream is None:
+            return
+        predicted = logits.argmax(1)
+        if self._last is not None and self._last[0] == stream:
+            _, before, labels_before = self._last
+            known = (labels != self.void) & (labels_before != self.void)
+            same = (labels == labels_before) & known
+            agree = predicted == before
+            counts = [int(agree.sum()), agree.numel(), int(same.sum()), int(known.sum())]
+            self.rows[unit][-4:] += torch.tensor(counts)
+        self._last = (stream, predicted, labels)
+
+    def total(self) -> Tensor:
+        """Sums over all units, (K,)."""
+        return torch.stack(list(self.rows.values())).sum(0)
+
+    def measure(self, sums: Tensor) -> dict[str, Tensor]:
+        """Every metric for sums (..., K); NaN where there is nothing to measure.
+
+        accuracy, nll, ece, foreground_ece, mean_iou; consistency, Eq. (38) for every pixel: the
+        share that keeps the class of the frame before; label_consistency, the same of the
+        labels, which a perfect prediction would have.
+        """
+        bins, count = 3 * self.num_bins, self.num_classes**2
+        nll, every, foreground, confusion, frames = sums.split([1, bins, bins, count, 4], -1)
+        matrix = confusion.unflatten(-1, (self.num_classes, self.num_classes))
+        overlap, total = matrix.diagonal(dim1=-2, dim2=-1), confusion.sum(-1)
+        iou = overlap / (matrix.sum(-1) + matrix.sum(-2) - overlap)
+        found = {
+            "accuracy": overlap.sum(-1) / total,
+            "nll": nll[..., 0] / total,
+            "ece": self._ece(every),
+            "mean_iou": iou.nanmean(-1),
+            "consistency": frames[..., 0] / frames[..., 1],  # Eq. (38)
+            "label_consistency": frames[..., 2] / frames[..., 3],
+        }
+        if self.background:
+            found["foreground_ece"] = self._ece(foreground)
+        return found
+
+    def summary(
+        self, *, classes: Sequence[str], resamples: int, generator: torch.Generator
+    ) -> dict[str, Any]:
+        """All metrics, their bootstrap intervals over units, IoU by class, reliability bins."""
+        table, total = torch.stack(list(self.rows.values())), self.total()
+        values = {
+            name: float(value)
+            for name, value in self.measure(total).items()
+            if not math.isnan(float(value))
+        }
+        result: dict[str, Any] = dict(values)
+        if resamples and len(table) > 1:
+            check_resampling(len(table), resamples, 0.95)
+            weights = draw_weights(len(table), resamples, generator=generator, device=table.device)
+            drawn = self.measure(weights @ table)
+            for name, value in values.items():
+                bounds = (0.0, math.inf if name == "nll" else 1.0)
+                interval = centred_interval(drawn[name], value, level=0.95, bounds=bounds)
+                result[f"{name}_interval"] = list(interval)
+        return result | self._details(total, classes)
+
+    def _details(self, total: Tensor, classes: Sequence[str]) -> dict[str, Any]:
+        bins = total[1 : 1 + 3 * self.num_bins].view(3, self.num_bins)
+        start = 1 + 6 * self.num_bins
+        matrix = total[start : start + self.num_classes**2].view(self.num_classes, -1)
+        overlap = matrix.diagonal()
+        iou = (overlap / (matrix.sum(0) + matrix.sum(1) - overlap)).tolist()
+        return {
+            "pixels": int(matrix.sum()),
+            "units": len(self.rows),
+            "class_iou": dict(zip(classes, iou, strict=True)),
+            "reliability": {
+                "counts": bins[0].long().tolist(),
+                "confidence": (bins[2] / bins[0]).tolist(),
+                "accuracy": (bins[1] / bins[0]).tolist(),
+            },
+        }
+
+    def _bins(self, confidence: Tensor, correct: Tensor) -> Tensor:
+        """Count, number of correct ones and sum of confidences in each bin, (3 B,)."""
+        member = bin_index(confidence, self.num_bins)
+        columns = (torch.ones_like(confidence), correct, confidence)
+        sums = [
+            torch.bincount(member, weights=column.double(), minlength=self.num_bins)
+            for column in columns
+        ]
+        return torch.cat(sums)
+
+    def _ece(self, bins: Tensor) -> Tensor:
+        count, correct, confidence = bins.unflatten(-1, (3, self.num_bins)).unbind(-2)
+        return (confidence - correct).abs().sum(-1) / count.sum(-1)

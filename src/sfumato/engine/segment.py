@@ -1,0 +1,99 @@
+"""The task `segment`: one label for each pixel."""
+
+from __future__ import annotations
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from sfumato.data import DataSplits, channel_statistics, load_data, median_frequency_weights
+from sfumato.engine.classify import Loaders
+from sfumato.engine.components import build_augmentation, build_loss, build_model
+from sfumato.engine.config import ConfigError
+from sfumato.engine.networks import write_network_facts
+from sfumato.engine.pixel_evaluation import PixelEvaluator, measure_pixels, smooth_streams
+from sfumato.engine.results import RunDirectory
+from sfumato.engine.run_config import RunConfig
+from sfumato.engine.seeds import fold_seed
+from sfumato.engine.train import Trainer
+
+
+def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
+    """Train, predict and evaluate a segmenter; all processes train, the first one evaluates.
+
+    With several processes each takes the mean over its own labelled pixels, and the means are
+    weighted by images: where images differ in void pixels this is close to the mean over all
+    pixels, not equal to it.
+    """
+    data = load_data(config.data)
+    loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+    loss = _build_loss(config, data)
+    for part in (data.validation, data.test):
+        smooth_streams(config.predict.temporal, part)
+    if fabric.is_global_zero:
+        write_network_facts(directory, data.train, loaders.mean, loaders.std)
+    torch.manual_seed(fold_seed(config.seed, "initial weights"))
+    trainer = Trainer(
+        fabric=fabric,
+        model=build_model(config.model, data.train),
+        loss=loss,
+        inputs=None,
+        train_loader=loaders.training(data.train, build_augmentation(config.augment)),
+        validation_loader=loaders.evaluation(data.validation),
+        config=config.train,
+        seed=config.seed,
+        run=directory,
+        show=show,
+        measure=measure_pixels,
+    )
+    network = trainer.fit()
+    if fabric.is_global_zero:
+        _evaluate(fabric, config, directory, data, network, loaders, show)
+    fabric.barrier()
+
+
+def _build_loss(config: RunConfig, data: DataSplits) -> nn.Module:
+    train = data.train
+    weight = None
+    if config.class_weight == "median_frequency":
+        weight = median_frequency_weights(train.labels, train.num_classes, void=train.void)
+    loss = build_loss(config.loss, num_samples=int(train.index.max()) + 1, class_weight=weight)
+    ignored = getattr(loss, "ignore_index", train.void)
+    if train.void is not None and ignored != train.void:
+        raise ConfigError(
+            f"loss: ignore_index is {ignored}, but void pixels of {config.data['name']} have the "
+            f"label {train.void}: leave ignore_index out"
+        )
+    return loss
+
+
+def _evaluate(
+    fabric: Fabric,
+    config: RunConfig,
+    directory: RunDirectory,
+    data: DataSplits,
+    network: nn.Module,
+    loaders: Loaders,
+    show: bool,
+) -> None:
+    torch.manual_seed(fold_seed(config.seed, "predictions", 0))
+    inner = getattr(network, "module", network)
+    evaluator = PixelEvaluator(
+        network=inner if isinstance(inner, nn.Module) else network,
+        predict=config.predict,
+        mean=loaders.mean,
+        std=loaders.std,
+        batch_size=config.train.batch_size,
+        device=fabric.device,
+        show=show,
+    )
+    metrics = {}
+    for name, part in (("validation", data.validation), ("test", data.test)):
+        metrics[name] = evaluator.evaluate(
+            name,
+            part,
+            resamples=config.evaluate.resamples,
+            generator=torch.Generator().manual_seed(fold_seed(config.seed, "bootstrap")),
+            maps=directory.path / "maps" if name == "test" else None,
+        )
+    directory.write_metrics(metrics)

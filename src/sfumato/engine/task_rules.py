@@ -1,0 +1,79 @@
+"""Which parts of a configuration go together with which task."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from sfumato.data.load import SEGMENTATION_SOURCES
+from sfumato.engine.components import LOSSES, SEGMENTATION_MODELS, TORCHVISION
+from sfumato.models import is_segmentation_model
+
+if TYPE_CHECKING:
+    from sfumato.engine.run_config import RunConfig
+
+_SEGMENTATION_AUGMENTATIONS = ("basic", "window")
+
+
+def check_task(config: RunConfig) -> None:
+    """Raise unless every section is one that the task of the run can use."""
+    if config.task == "segment":
+        _check_segment(config)
+    else:
+        _check_classify(config)
+
+
+def _check_segment(config: RunConfig) -> None:
+    _require(
+        config.data["name"] in SEGMENTATION_SOURCES,
+        f"task: segment needs label maps; data may be {', '.join(SEGMENTATION_SOURCES)}, "
+        f"got {config.data['name']}",
+    )
+    _require(
+        _segments(config.model["name"]),
+        f"task: segment needs a network with one output a pixel: {', '.join(SEGMENTATION_MODELS)} "
+        f"or torchvision:deeplabv3_mobilenet_v3_large and the like, got {config.model['name']}",
+    )
+    augment = None if config.augment is None else config.augment["name"]
+    _require(
+        augment in (None, *_SEGMENTATION_AUGMENTATIONS),
+        f"task: segment augments with {' or '.join(_SEGMENTATION_AUGMENTATIONS)}, got {augment}",
+    )
+    _require(config.inputs is None, "inputs: mollification is for task: classify")
+    _require(config.loss["name"] != "crl", "loss: crl ranks whole images; choose another")
+    wanted = config.evaluate
+    _require(not wanted.corruption_names, "evaluate.corruptions is for task: classify")
+    _require(not wanted.ensemble_sizes, "evaluate.ensemble_sizes is for task: classify")
+    if config.class_weight != "equal":
+        takers = [n for n, b in LOSSES.items() if "class_weight" in inspect.signature(b).parameters]
+        _require(
+            config.loss["name"] in takers,
+            f"class_weight: {config.class_weight} needs one of the losses {', '.join(takers)}, "
+            f"got {config.loss['name']}",
+        )
+
+
+def _check_classify(config: RunConfig) -> None:
+    _require(
+        config.data["name"] not in SEGMENTATION_SOURCES,
+        f"data {config.data['name']} has label maps: say task: segment",
+    )
+    _require(
+        not _segments(config.model["name"]),
+        f"model {config.model['name']} labels every pixel: say task: segment",
+    )
+    augment = None if config.augment is None else config.augment["name"]
+    _require(augment != "window", "augment: window is for task: segment")
+    _require(config.predict.temporal is None, "predict.temporal is for task: segment")
+    _require(config.class_weight == "equal", "class_weight is for task: segment")
+
+
+def _segments(model: str) -> bool:
+    if model.startswith(TORCHVISION):
+        return is_segmentation_model(model.removeprefix(TORCHVISION))
+    return model in SEGMENTATION_MODELS
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

@@ -1,0 +1,173 @@
+// The other figures; each section is left out where no method has its data.
+const SCORES = { error: ["error", true], nll: ["NLL", false], ece: ["ECE", true],
+  accuracy: ["accuracy", true] };
+
+function score(name) {
+  return SCORES[name] || [name.replaceAll("_", " "), /accuracy|ece|error/.test(name)];
+}
+
+// A grid of figures under a list of names, drawn again whenever the filter changes.
+function charts(make, methodsWithData) {
+  const names = el("div");
+  const grid = el("div", { class: "grid broad" });
+  const redraw = () => {
+    const methods = visible().filter(methodsWithData);
+    const made = methods.length ? make(methods).filter(Boolean) : [];
+    names.replaceChildren(legend(methods));
+    grid.replaceChildren(...(made.length ? made : [nothing()]));
+  };
+  watchers.push(redraw);
+  redraw();
+  return { parts: [names, grid], redraw };
+}
+
+function paretoSection() {
+  const chosen = DATA.front_columns.map(column);
+  if (chosen.length < 2) return null;
+  const { parts } = charts((methods) => {
+    const made = [];
+    for (let a = 0; a < chosen.length; a += 1) {
+      for (let b = a + 1; b < chosen.length; b += 1) {
+        made.push(scatter(`${chosen[a].title} and ${chosen[b].title}`, methods, chosen[a],
+          chosen[b]));
+      }
+    }
+    return made;
+  }, (method) => chosen.every((each) => method.values[each.id]));
+  return section("pareto", "What must be given up for what?",
+    el("p", null, "Filled marks (◆ in the table) are on the Pareto front: no other method is at " +
+      `least as good in ${chosen.map((each) => each.title).join(", ")} by the means.`), parts);
+}
+
+function heatColour(share) {
+  return `color-mix(in oklab, var(--hot) ${Math.round(100 * share)}%, var(--paper))`;
+}
+
+function mean(values) {
+  const known = values.filter((value) => value !== null);
+  return known.length ? known.reduce((sum, each) => sum + each, 0) / known.length : null;
+}
+
+function heatMap(methods, metric) {
+  const [title, percent] = score(metric);
+  const names = [...new Set(methods.flatMap((method) => method.corrupted.names))];
+  const rows = methods.map((method) => names.map((name) => {
+    const place = method.corrupted.names.indexOf(name);
+    return place < 0 ? null : mean(method.corrupted.cells[metric][place]);
+  }));
+  const [low, high] = extent(rows.flat(), 0);
+  const cell = (value) => {
+    const share = (value - low) / (high - low || 1);
+    return el("td", value === null ? null : { style: `background:${heatColour(share)}`,
+      class: share > 0.55 ? "hot" : null }, format(value, percent, percent ? 1 : 2));
+  };
+  return el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Heat map" },
+    el("table", { class: "heat" },
+      el("caption", null, `${title}${percent ? " %" : ""} by type of damage, mean over severities`),
+      el("thead", null, el("tr", null, el("th", { scope: "col" }, "method"),
+        names.map((name) => el("th", { scope: "col" }, name.replaceAll("_", " "))))),
+      el("tbody", null, methods.map((method, row) => el("tr", null,
+        el("th", { scope: "row" }, badge(method), ` ${method.name}`),
+        rows[row].map(cell))))));
+}
+
+function corruptionSection() {
+  const having = (method) => method.corrupted;
+  const first = DATA.methods.find(having);
+  if (!first) return null;
+  let metric = Object.keys(first.corrupted.cells)[0];
+  let type = "";
+  const map = el("div", { class: "spaced" });
+  const { parts, redraw } = charts((methods) => {
+    map.replaceChildren(heatMap(methods, metric));
+    const [title, percent] = score(metric);
+    const lines = methods.map((method) => {
+      const { names, severities, cells } = method.corrupted;
+      const rows = cells[metric].filter((_, place) => !type || names[place] === type);
+      return { method, points: severities.map((severity, at) =>
+        [severity, mean(rows.map((row) => row[at]))]) };
+    });
+    const severities = [...new Set(lines.flatMap((line) => line.points.map(([x]) => x)))];
+    if (severities.length < 2) {
+      return [el("p", { class: "note" }, "A curve by severity needs more than one severity.")];
+    }
+    const what = `${title} by severity, ${type ? type.replaceAll("_", " ") : "all types"}`;
+    return [lineChart(what, lines, { title: "severity", ticks: severities },
+      { title: `${title}${percent ? " %" : ""}`, percent })];
+  }, having);
+  const options = Object.keys(first.corrupted.cells).map((name) => [name, score(name)[0]]);
+  const types = first.corrupted.names.map((name) => [name, name.replaceAll("_", " ")]);
+  return section("corruptions", "What damage to the images does",
+    el("div", { class: "controls" },
+      choice("Metric", options, (value) => { metric = value; redraw(); }),
+      choice("Curves of", [["", "all types"], ...types], (value) => { type = value; redraw(); })),
+    map, parts);
+}
+
+function ensembleSection() {
+  if (!DATA.methods.some((method) => method.ensemble)) return null;
+  const { parts } = charts((methods) => ["nll", "accuracy", "ece"].map((metric) => {
+    const [title, percent] = score(metric);
+    const lines = methods.filter((method) => method.ensemble[metric]).map((method) => ({ method,
+      points: method.ensemble.sizes.map((size, at) => [size, method.ensemble[metric][at]]) }));
+    const sizes = [...new Set(lines.flatMap((line) => line.points.map(([x]) => x)))];
+    const log = sizes.length > 1 && Math.max(...sizes) > 4 * Math.min(...sizes);
+    return lineChart(`${title} against ensemble size`, lines,
+      { title: "members or samples", log, ticks: sizes },
+      { title: `${title}${percent ? " %" : ""}`, percent });
+  }), (method) => method.ensemble);
+  return section("ensembles", "What averaging predictions buys", parts);
+}
+
+function trainingSection() {
+  const names = [...new Set(DATA.methods.flatMap((method) => Object.keys(method.training)))]
+    .filter((name) => name !== "epoch");
+  if (!names.length) return null;
+  const { parts } = charts((methods) => names.map((name) => {
+    const [title, percent] = score(name);
+    return lineChart(title.replaceAll("_", " "), methods.filter((m) => m.training[name])
+      .map((method) => ({ method,
+        points: method.training.epoch.map((epoch, at) => [epoch, method.training[name][at]]) })),
+      { title: "epoch" }, { title: `${title}${percent ? " %" : ""}`, percent });
+  }), (method) => method.training.epoch && method.training.epoch.length);
+  return section("training", "Training curves",
+    el("p", { class: "note" }, "Mean over seeds. Losses of different methods are not comparable."),
+    parts);
+}
+
+function profileSection() {
+  const entries = Object.entries(DATA.profiles || {}).filter(([, each]) => each.lead);
+  if (!entries.length) return null;
+  const grid = el("div", { class: "grid broad" }, entries.map(([name, profile]) => {
+    const line = (title, colour, dash, values) => ({ method: { name: title, colour, dash },
+      points: profile.lead.map((lead, at) => [lead, values[at]]) });
+    return lineChart(name, [line("taken from the predicted class", COLOURS[1], "", profile.predicted),
+      line("given to each other class, mean", COLOURS[0], "7 3", profile.others)],
+    { title: "lead of the predicted logit" }, { title: "smoothing of the label" }, profile.loss);
+  }));
+  return section("profiles", "How each loss smooths the label",
+    el("p", null, "Read off the gradient of the loss for one sample whose predicted class, the true " +
+      "one, pulls ahead: what is taken from its label (solid) and given to the others (dashed)."),
+    grid);
+}
+
+function sampleSection() {
+  const having = DATA.methods.filter((method) => method.samples.length);
+  if (!having.length) return null;
+  const grid = el("div");
+  const redraw = () => {
+    const kept = visible().filter((method) => method.samples.length);
+    grid.replaceChildren(...(kept.length ? kept : []).map((method) => el("div", null,
+      el("h3", null, badge(method), ` ${method.name}`),
+      el("div", { class: "samples" }, method.samples.map((sample) => el("figure", null,
+        el("img", { src: sample.image, alt: `test image ${sample.index}`, loading: "lazy" }),
+        el("figcaption", null, `${sample.predicted} ${format(sample.confidence, true)} %`,
+          el("span", { class: "note" }, `is ${sample.label}: ${format(sample.true_confidence,
+            true)} %`))))))));
+  };
+  watchers.push(redraw);
+  redraw();
+  return section("samples", "The most overconfident mistakes",
+    el("p", { class: "note" }, "Test images of the first seed that got the wrong class with the " +
+      "highest confidence: what was said, how sure, and what it is."), grid);
+}

@@ -1,0 +1,60 @@
+// Puts the page together.
+function themeButton() {
+  const root = document.documentElement;
+  const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches
+    ? "dark" : "light")) === "dark";
+  const button = el("button", { type: "button", id: "theme" });
+  const show = () => {
+    button.textContent = dark() ? "☀ light" : "☾ dark";
+    button.setAttribute("aria-label", `Switch to ${dark() ? "light" : "dark"} colours`);
+  };
+  const keep = (theme) => {
+    try { localStorage.setItem("sfumato-theme", theme); } catch { /* not allowed from disk */ }
+  };
+  try {
+    const kept = localStorage.getItem("sfumato-theme");
+    if (kept === "dark" || kept === "light") root.dataset.theme = kept;
+  } catch { /* not allowed from disk */ }
+  button.addEventListener("click", () => {
+    root.dataset.theme = dark() ? "light" : "dark";
+    keep(root.dataset.theme);
+    show();
+  });
+  show();
+  return button;
+}
+
+function recommendationSection() {
+  const { headline, reasons, cost, certainty } = DATA.recommendation;
+  return section("recommendation", "Which smoothing to use here",
+    el("div", { class: "advice" }, el("p", { class: "headline" }, headline),
+      [...reasons, cost].filter(Boolean).map((text) => el("p", null, text)),
+      certainty ? el("p", { class: "note" }, certainty) : null));
+}
+
+function folded(title, text, open) {
+  return el("details", { open }, el("summary", null, title), el("pre", { tabindex: "0" }, text));
+}
+
+function configurationSection() {
+  const environment = Object.keys(DATA.environment).length
+    ? folded("Environment", JSON.stringify(DATA.environment, null, 2)) : null;
+  return section("configuration", "Configuration and environment",
+    folded("Study file", DATA.study), environment,
+    DATA.methods.filter((method) => method.config).map((method) =>
+      folded(`${method.name}: everything resolved, first seed`, method.config)));
+}
+
+function main() {
+  const sections = [recommendationSection(), resultsSection(), paretoSection(),
+    reliabilitySection(), corruptionSection(), ensembleSection(), trainingSection(),
+    profileSection(), sampleSection(), configurationSection()].filter(Boolean);
+  const links = el("nav", { "aria-label": "Sections" }, sections.map((each) =>
+    el("a", { href: `#${each.id}` }, each.firstChild.textContent)));
+  const page = document.querySelector("main");
+  page.prepend(el("div", { class: "top" }, page.querySelector("h1"), themeButton()));
+  page.append(links, ...sections);
+  document.body.append(tip);
+}
+
+main();

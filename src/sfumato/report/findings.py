@@ -1,0 +1,110 @@
+"""Everything that a study's numbers say, computed once for page, tables and recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from sfumato.report.columns import Column, columns_of
+from sfumato.report.merge import baselines
+from sfumato.report.read import MethodResults, StudyResults
+from sfumato.report.statistics import Difference, Estimate, estimate, paired_difference
+
+PARETO_IDS = ("test.accuracy", "test.ece", "corrupted.error")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Means over seeds, None where not recorded: seconds of training, and of one prediction."""
+
+    train_seconds: float | None
+    seconds_per_image: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method: its numbers, and how they differ from the baseline's (None for a baseline)."""
+
+    method: MethodResults
+    baseline: str | None
+    values: dict[str, Estimate]
+    differences: dict[str, Difference]
+    cost: Cost
+    on_front: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A study's rows in the order of its methods, and the metrics that they have."""
+
+    title: str
+    columns: list[Column]
+    rows: list[Row]
+    front_columns: list[Column]
+
+    def row(self, name: str) -> Row:
+        """The row of a method."""
+        return next(row for row in self.rows if row.name == name)
+
+
+def analyse(results: StudyResults) -> Findings:
+    """Estimates, paired differences, costs and the Pareto front of a study."""
+    columns = columns_of(run.metrics for method in results.methods for run in method.runs)
+    chosen = baselines(results.methods)
+    rows = [_row(method, chosen[method.name], columns) for method in results.methods]
+    front_columns = [c for c in columns if c.id in PARETO_IDS]
+    front = pareto_front(rows, front_columns)
+    rows = [
+        Row(r.method, r.baseline, r.values, r.differences, r.cost, r.name in front) for r in rows
+    ]
+    return Findings(results.title, columns, rows, front_columns)
+
+
+def pareto_front(rows: Sequence[Row], columns: Sequence[Column]) -> set[str]:
+    """Names of the methods that no other one beats or equals in all of `columns` by the means."""
+    if len(columns) < 2:
+        return set()
+    points = {}
+    for row in rows:
+        found = [row.values.get(column.id) for column in columns]
+        if all(each is not None for each in found):
+            signs = [1 if column.better == "higher" else -1 for column in columns]
+            pairs = zip(signs, found, strict=True)
+            points[row.name] = [sign * each.mean for sign, each in pairs if each is not None]
+    return {
+        name
+        for name, point in points.items()
+        if not any(_dominates(other, point) for other in points.values())
+    }
+
+
+def _dominates(other: Sequence[float], point: Sequence[float]) -> bool:
+    return other != point and all(a >= b for a, b in zip(other, point, strict=True))
+
+
+def _row(method: MethodResults, baseline: MethodResults, columns: Sequence[Column]) -> Row:
+    values = {column.id: estimate(method, column) for column in columns}
+    differences: dict[str, Difference | None] = {}
+    if baseline.name != method.name:
+        differences = {c.id: paired_difference(method, baseline, c) for c in columns}
+    return Row(
+        method,
+        None if baseline.name == method.name else baseline.name,
+        {key: value for key, value in values.items() if value is not None},
+        {key: value for key, value in differences.items() if value is not None},
+        _cost(method),
+    )
+
+
+def _cost(method: MethodResults) -> Cost:
+    """Training from the log, which every run has; prediction from `cost.json`."""
+    logs = [[record["seconds"] for record in r.log if "seconds" in record] for r in method.runs]
+    trained = [sum(seconds) for seconds in logs if seconds]
+    predicted = [run.cost.get("inference_seconds_per_image") for run in method.runs]
+    known = [seconds for seconds in predicted if seconds is not None]
+    return Cost(fmean(trained) if trained else None, fmean(known) if known else None)

@@ -1,0 +1,176 @@
+"""The page's data: everything that its script draws, as plain JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from sfumato.report.columns import Column
+from sfumato.report.export import NOTE, seeds_text, to_csv, to_latex, to_markdown
+from sfumato.report.findings import Findings, Row
+from sfumato.report.read import MethodResults, RunResult, StudyResults
+from sfumato.report.recommendation import recommend
+from sfumato.report.statistics import Difference, Estimate
+from sfumato.report.summary import pooled_bins
+
+SAMPLES_SHOWN = 8
+_MOST_EPOCHS = 150  # points of a training curve
+_DIGITS = 6
+
+
+def payload(results: StudyResults, findings: Findings) -> dict[str, Any]:
+    """All that the page shows, rounded to six significant digits; JSON has no NaN, so None."""
+    advice = recommend(findings)
+    content = {
+        "title": results.title,
+        "note": NOTE,
+        "recommendation": {
+            "method": advice.method,
+            "headline": advice.headline,
+            "reasons": advice.reasons,
+            "cost": advice.cost,
+            "certainty": advice.certainty,
+        },
+        "columns": [_column(column) for column in findings.columns],
+        "front_columns": [column.id for column in findings.front_columns],
+        "methods": [_method(row, findings.columns) for row in findings.rows],
+        "profiles": results.profiles,
+        "study": yaml.safe_dump(results.study, sort_keys=False, allow_unicode=True),
+        "environment": results.environment,
+        "downloads": {
+            "results.csv": to_csv(findings),
+            "results.tex": to_latex(findings),
+            "results.md": to_markdown(findings),
+        },
+    }
+    rounded: dict[str, Any] = _rounded(content)
+    return rounded
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {
+        "id": column.id,
+        "title": column.title,
+        "heading": column.heading,
+        "better": column.better,
+        "percent": column.percent,
+        "main": column.is_main,
+    }
+
+
+def _method(row: Row, columns: Sequence[Column]) -> dict[str, Any]:
+    runs = row.method.runs
+    config = runs[0].config if runs else {}
+    return {
+        "name": row.name,
+        "baseline": row.baseline,
+        "seeds": seeds_text(row),
+        "failures": [f"seed {seed}: {why}" for seed, why in row.method.failures.items()],
+        "front": row.on_front,
+        "values": {c.id: _value(row.values[c.id], c) for c in columns if c.id in row.values},
+        "differences": {
+            c.id: _difference(row.differences[c.id], c) for c in columns if c.id in row.differences
+        },
+        "cost": [row.cost.train_seconds, row.cost.seconds_per_image],
+        "reliability": _reliability(row.method),
+        "corrupted": _corrupted(runs),
+        "ensemble": _ensemble(runs),
+        "training": _training(runs),
+        "samples": next((run.samples[:SAMPLES_SHOWN] for run in runs if run.samples), []),
+        "config": yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else "",
+    }
+
+
+def _value(value: Estimate, column: Column) -> dict[str, Any]:
+    return {
+        "mean": value.mean,
+        "low": value.low,
+        "high": value.high,
+        "over": value.over,
+        "text": value.text(column),
+    }
+
+
+def _difference(found: Difference, column: Column) -> dict[str, Any]:
+    return {"mean": found.mean, "verdict": found.verdict, "text": found.text(column)}
+
+
+def _reliability(method: MethodResults) -> dict[str, Any] | None:
+    bins = pooled_bins(method)
+    if bins is None:
+        return None
+    return {"counts": bins.counts, "confidence": bins.confidence, "accuracy": bins.accuracy}
+
+
+def _corrupted(runs: Sequence[RunResult]) -> dict[str, Any] | None:
+    """Cells of every type and severity, mean over the seeds that saw the same damage."""
+    parts = [run.metrics["corrupted"] for run in runs if "cells" in _part(run, "corrupted")]
+    parts = [p for p in parts if _same(p, parts[0], ("names", "severities"))]
+    if not parts:
+        return None
+    cells = {
+        metric: [
+            _means([part["cells"][metric][row] for part in parts])
+            for row in range(len(parts[0]["names"]))
+        ]
+        for metric in parts[0]["cells"]
+    }
+    return {"names": parts[0]["names"], "severities": parts[0]["severities"], "cells": cells}
+
+
+def _ensemble(runs: Sequence[RunResult]) -> dict[str, Any] | None:
+    parts = [run.metrics["ensemble"] for run in runs if "sizes" in _part(run, "ensemble")]
+    parts = [p for p in parts if _same(p, parts[0], ("sizes",))]
+    if not parts:
+        return None
+    curves = {
+        name: _means([part[name] for part in parts])
+        for name in ("nll", "accuracy", "ece")
+        if all(name in part for part in parts)
+    }
+    return {"sizes": parts[0]["sizes"], **curves}
+
+
+def _training(runs: Sequence[RunResult]) -> dict[str, list[Any]]:
+    """Each logged number by epoch, mean over the seeds that have that epoch."""
+    epochs = max((len(run.log) for run in runs), default=0)
+    step = -(-epochs // _MOST_EPOCHS) or 1
+    kept = sorted({*range(0, epochs, step), *([epochs - 1] if epochs else [])})
+    names = dict.fromkeys(key for run in runs for record in run.log[:1] for key in record)
+    curves: dict[str, list[Any]] = {"epoch": [epoch + 1 for epoch in kept]}
+    for name in names:
+        if name not in ("epoch", "seconds"):
+            found = [[r.log[e].get(name) for r in runs if e < len(r.log)] for e in kept]
+            curves[name] = [_mean(values) for values in found]
+    return curves
+
+
+def _part(run: RunResult, name: str) -> dict[str, Any]:
+    part = run.metrics.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _same(part: dict[str, Any], first: dict[str, Any], keys: Sequence[str]) -> bool:
+    return all(part[key] == first[key] for key in keys)
+
+
+def _means(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
+    return [_mean(values) for values in zip(*rows, strict=True)]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if isinstance(value, int | float)]
+    return sum(known) / len(known) if known else None
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,186 @@
+"""Which smoothing to use here, what it costs and how sure that is, in plain language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sfumato.report.columns import Column
+from sfumato.report.findings import Findings, Row
+
+# What decides, where a study has it: being right, being honest, and both under damage.
+DECIDING = (
+    *("test.accuracy", "test.miou", "test.mean_iou", "test.ap", "test.nll", "test.ece"),
+    "corrupted.error",
+)
+_FEW_SEEDS = 3
+_SAME = 0.05  # ratios of times that are nearer to 1 are noise
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A headline, and the sentences that give its reasons, its cost and its certainty."""
+
+    method: str | None
+    headline: str
+    reasons: list[str]
+    cost: str
+    certainty: str
+
+    @property
+    def text(self) -> str:
+        """All of it as one paragraph."""
+        return " ".join(
+            part for part in (self.headline, *self.reasons, self.cost, self.certainty) if part
+        )
+
+
+def recommend(findings: Findings) -> Recommendation:
+    """The method that is measurably better somewhere and measurably worse nowhere; else say so.
+
+    Only metrics of `DECIDING` count. A method with gains and losses is named as a trade, never as
+    a recommendation.
+    """
+    columns = [column for column in findings.columns if column.id in DECIDING]
+    compared = [row for row in findings.rows if row.differences]
+    baseline = next((row.name for row in findings.rows if row.baseline is None), "")
+    if not compared or not columns:
+        return Recommendation(None, "There is nothing to compare yet.", [], "", "")
+    clean = [r for r in compared if _gains(r, columns) and not _losses(r, columns)]
+    if clean:
+        best = min(clean, key=lambda row: (-len(_gains(row, columns)), _tie_break(row, findings)))
+        return Recommendation(
+            best.name,
+            f"Use {best.name}.",
+            [_evidence(best, columns), *_runners_up(clean, best), *_trades(compared, columns)],
+            _cost(best, findings),
+            _certainty(compared, columns),
+        )
+    return Recommendation(
+        None,
+        f"No method is measurably better than {baseline} without being measurably worse somewhere: "
+        f"stay with {baseline}, or add seeds.",
+        [*_trades(compared, columns), *_by_means_alone(findings, compared)],
+        "",
+        _certainty(compared, columns),
+    )
+
+
+def _gains(row: Row, columns: Sequence[Column]) -> list[Column]:
+    return [c for c in columns if _verdict(row, c) == "better"]
+
+
+def _losses(row: Row, columns: Sequence[Column]) -> list[Column]:
+    return [c for c in columns if _verdict(row, c) == "worse"]
+
+
+def _verdict(row: Row, column: Column) -> str | None:
+    found = row.differences.get(column.id)
+    return None if found is None else found.verdict
+
+
+def _tie_break(row: Row, findings: Findings) -> float:
+    """The lowest mean NLL, a proper score, decides among equals; else the order of the study."""
+    likelihood = row.values.get("test.nll")
+    return likelihood.mean if likelihood else float(findings.rows.index(row))
+
+
+def _evidence(row: Row, columns: Sequence[Column]) -> str:
+    gains = [f"{c.title} {_change(row, c)}" for c in _gains(row, columns)]
+    open_ = [c.title for c in columns if _verdict(row, c) == "can't tell"]
+    text = f"Against {row.baseline} it is measurably better in {_listed(gains)}."
+    if open_:
+        text += f" For {_listed(open_)} the seeds can't tell."
+    return text
+
+
+def _change(row: Row, column: Column) -> str:
+    return f"({row.differences[column.id].text(column)}{' points' if column.percent else ''})"
+
+
+def _runners_up(clean: Sequence[Row], best: Row) -> list[str]:
+    others = [row.name for row in clean if row is not best]
+    if not others:
+        return []
+    verb = "is" if len(others) == 1 else "are"
+    return [
+        f"{_listed(others)} {verb} also measurably better somewhere and measurably worse nowhere."
+    ]
+
+
+def _trades(compared: Sequence[Row], columns: Sequence[Column]) -> list[str]:
+    lines = []
+    for row in compared:
+        gains, losses = _gains(row, columns), _losses(row, columns)
+        if gains and losses:
+            lines.append(
+                f"{row.name} is a trade: better in {_listed([c.title for c in gains])}, "
+                f"worse in {_listed([c.title for c in losses])}."
+            )
+    return lines
+
+
+def _by_means_alone(findings: Findings, compared: Sequence[Row]) -> list[str]:
+    """A lead to follow, said to be no more than that."""
+    scored = [row for row in findings.rows if "test.nll" in row.values]
+    if len(scored) < 2:
+        return []
+    best = min(scored, key=lambda row: row.values["test.nll"].mean)
+    return [
+        f"By the means alone {best.name} has the lowest NLL "
+        f"({best.values['test.nll'].mean:.3f}), which chance could explain."
+        if best in compared and _may_be_chance(best)
+        else f"By the means alone {best.name} has the lowest NLL "
+        f"({best.values['test.nll'].mean:.3f})."
+    ]
+
+
+def _may_be_chance(row: Row) -> bool:
+    found = row.differences.get("test.nll")
+    return found is None or found.verdict == "can't tell"
+
+
+def _cost(row: Row, findings: Findings) -> str:
+    reference = findings.row(row.baseline).cost if row.baseline else row.cost
+    parts = []
+    for ours, theirs, what in (
+        (row.cost.train_seconds, reference.train_seconds, "training"),
+        (row.cost.seconds_per_image, reference.seconds_per_image, "prediction"),
+    ):
+        if ours and theirs:
+            ratio = ours / theirs
+            times = "the same" if abs(ratio - 1) < _SAME else f"{ratio:.2g} times the"
+            parts.append(f"{times} {what} time")
+    if not parts:
+        return "Its cost was not recorded."
+    return f"It takes {_listed(parts)}, as far as a busy machine lets one measure."
+
+
+def _certainty(compared: Sequence[Row], columns: Sequence[Column]) -> str:
+    made = [r.differences[c.id] for r in compared for c in columns if c.id in r.differences]
+    with_interval = sum(difference.low is not None for difference in made)
+    if not with_interval:
+        return "How sure: one seed has no interval, so nothing can be sure. Add seeds."
+    fewest = min(difference.seeds for difference in made)
+    most = max(difference.seeds for difference in made)
+    seeds = _count(most, "shared seed") if fewest == most else f"{fewest} to {most} shared seeds"
+    text = (
+        f"How sure: a verdict needs a 95 % interval, over {seeds}, that excludes zero; of "
+        f"{_count(with_interval, 'comparison')} about {0.05 * with_interval:.1f} would do so by "
+        "chance alone."
+    )
+    if fewest == 1:
+        text += " A method with one seed has no interval and gets no verdict."
+    if most < _FEW_SEEDS:
+        text += " Two seeds make very wide intervals: with three to five, more can be told."
+    return text
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"

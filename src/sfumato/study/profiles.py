@@ -1,0 +1,53 @@
+"""How each loss of a study smooths the label, for its report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sfumato._files import write_json
+from sfumato.analysis import smoothing_profile
+from sfumato.engine.components import build_loss
+from sfumato.study.config import PlannedRun
+
+# The others compare the samples of a batch or keep a history: they have no profile of one sample.
+OF_ONE_SAMPLE = ("cross_entropy", "focal", "flsd", "ecp", "cpc", "mbls", "acls")
+_STEPS = 60
+_NOT_SHOWN = ("name", "ignore_index")
+
+
+def write_profiles(runs: Sequence[PlannedRun], folder: Path) -> None:
+    """Write `profiles.json`: one profile for each different loss, named by its methods."""
+    losses: dict[str, list[str]] = {}
+    for planned in runs:
+        spec = planned.config.loss
+        if spec["name"] in OF_ONE_SAMPLE:
+            names = losses.setdefault(json.dumps(spec, sort_keys=True), [])
+            names += [] if planned.method in names else [planned.method]
+    found = {_title(names): _profile(json.loads(spec)) for spec, names in losses.items()}
+    write_json(folder / "profiles.json", found)
+
+
+def _plain(values: Tensor) -> list[float]:
+    """Without the rounding errors of a gradient that is zero, which would fill a chart."""
+    return [round(value, 9) for value in values.tolist()]
+
+
+def _title(methods: Sequence[str]) -> str:
+    rest = len(methods) - 1
+    return methods[0] + (f" and {rest} more" if rest else "")
+
+
+def _profile(spec: dict[str, Any]) -> dict[str, Any]:
+    found = smoothing_profile(build_loss(spec, num_samples=1), num_steps=_STEPS)
+    settings = ", ".join(f"{key} {value}" for key, value in spec.items() if key not in _NOT_SHOWN)
+    return {
+        "loss": f"{spec['name']}: {settings}" if settings else spec["name"],
+        "lead": found.lead.tolist(),
+        "predicted": _plain(found.smoothing[:, -1]),
+        "others": _plain(found.smoothing[:, :-1].mean(1)),
+    }

@@ -1,0 +1,154 @@
+"""CamVid, PASCAL VOC and scenes streams as sets of label maps, and the balance of classes."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sfumato.data import (
+    load_camvid,
+    load_data,
+    load_voc_segmentation,
+    median_frequency_weights,
+    scenes,
+)
+from sfumato.data.camvid import stream_numbers
+
+
+@pytest.fixture
+def camvid_folder(tmp_path: Path) -> Path:
+    """Three frames a part, 6 x 8, whose labels are 0 to 11 in rows."""
+    root = tmp_path / "CamVid"
+    for part in ("train", "val", "test"):
+        for folder in (part, f"{part}annot"):
+            (root / folder).mkdir(parents=True)
+        for number in (0, 30, 120):
+            name = f"Seq05VD_f{number:05d}.png"
+            label = (np.arange(48).reshape(6, 8) + number) % 12
+            Image.fromarray(label.astype(np.uint8)).save(root / f"{part}annot" / name)
+            picture = np.stack([label, label * 2, label * 3], -1).astype(np.uint8)
+            Image.fromarray(picture).save(root / part / name)
+    return root
+
+
+def test_camvid_folder_and_tar_are_the_same(camvid_folder: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "camvid.tar", "w") as archive:
+        archive.add(camvid_folder, arcname="CamVid")
+    folder = load_camvid(root=camvid_folder)
+    tar = load_data({"name": "camvid", "root": str(tmp_path / "camvid.tar")})
+    for one, other in ((folder.train, tar.train), (folder.test, tar.test)):
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.labels, other.labels)
+    row = folder.test.labels[0, 0]
+    assert row.tolist() == list(range(8))
+    assert folder.test.labels[0, 1].tolist() == [8, 9, 10, -100, 0, 1, 2, 3]
+    assert folder.test.images[0, :, 0, 5].tolist() == [5, 10, 15]
+    assert folder.test.stream is not None
+    assert folder.test.stream.tolist() == [0, 0, 1]
+    assert [folder.classes[c] for c in folder.train.background] == [
+        *("sky", "building", "road", "pavement", "tree", "fence")
+    ]
+    assert load_camvid(root=camvid_folder, limit_train=2).train.index.tolist() == [0, 1]
+
+
+def test_camvid_mistakes(camvid_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such folder or tar file"):
+        load_camvid(root=tmp_path / "nothing.tar")
+    with pytest.raises(FileNotFoundError, match="no images in 'train'"):
+        load_camvid(root=camvid_folder / "val")
+    label = camvid_folder / "testannot" / "Seq05VD_f00030.png"
+    label.unlink()
+    with pytest.raises(ValueError, match=r"testannot/Seq05VD_f00030\.png: no labels"):
+        load_camvid(root=camvid_folder)
+    Image.fromarray(np.full((6, 8), 12, np.uint8)).save(label)
+    with pytest.raises(ValueError, match="labels must be 0 to 11, got 12"):
+        load_camvid(root=camvid_folder)
+    Image.fromarray(np.zeros((5, 8), np.uint8)).save(label)
+    with pytest.raises(ValueError, match=r"8x5 pixels, but .* has 8x6"):
+        load_camvid(root=camvid_folder)
+    (tmp_path / "bad.tar").write_bytes(b"not an archive")
+    with pytest.raises(ValueError, match="not a readable tar file"):
+        load_camvid(root=tmp_path / "bad.tar")
+
+
+def test_real_camvid(real_data: Callable[[str], Path]) -> None:
+    data = load_camvid(root=real_data("camvid.tar"))
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [367, 101, 233]
+    assert data.train.images.shape[1:] == (3, 180, 240)
+    assert data.test.stream is not None
+    assert 2 <= int(data.test.stream.max()) + 1 < 20
+    weights = median_frequency_weights(data.train.labels, 11, void=-100)
+    road, sign = data.classes.index("road"), data.classes.index("sign")
+    assert weights[road] < 0.5 < 2 < weights[sign]
+
+
+def test_stream_numbers_follow_names_and_gaps() -> None:
+    stems = ["0001TP_008550", "0001TP_008580", "0001TP_008610", "Seq05VD_f00000", "Seq05VD_f00030"]
+    assert stream_numbers(stems).tolist() == [0, 0, 0, 1, 1]
+    assert stream_numbers(["picture", "other"]).tolist() == [0, 1]
+    assert stream_numbers([]).tolist() == []
+
+
+def test_voc_through_torchvision(tmp_path: Path) -> None:
+    base = tmp_path / "VOCdevkit" / "VOC2012"
+    for folder in ("JPEGImages", "SegmentationClass", "ImageSets/Segmentation"):
+        (base / folder).mkdir(parents=True)
+    label = np.zeros((40, 60), np.uint8)
+    label[:, 30:] = 15
+    label[:, 29:31] = 255
+    for part, names in (("train", ["a", "b", "c"]), ("val", ["d"])):
+        (base / "ImageSets" / "Segmentation" / f"{part}.txt").write_text("\n".join(names) + "\n")
+        for name in names:
+            Image.fromarray(np.full((40, 60, 3), 100, np.uint8)).save(
+                base / f"JPEGImages/{name}.jpg"
+            )
+            Image.fromarray(label).save(base / f"SegmentationClass/{name}.png")
+    data = load_voc_segmentation(root=tmp_path, size=20, validation=1)
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [2, 1, 1]
+    assert data.test.images.shape == (1, 3, 20, 20)
+    # The middle 40 columns at half size: 10 of background, 10 of person, one of them void.
+    row = data.test.labels[0, 10]
+    assert row[:9].unique().tolist() == [0]
+    assert row[11:].unique().tolist() == [15]
+    assert -100 in row.tolist()
+    assert data.train.background == (0,)
+    with pytest.raises(FileNotFoundError, match="download: true"):
+        load_voc_segmentation(root=tmp_path / "empty")
+
+
+def test_scene_streams_are_frames_in_order() -> None:
+    data = scenes.load_streams(train=3, validation=2, test=2, test_frames=4, size=16)
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [3, 2, 8]
+    assert data.test.stream is not None
+    assert data.test.stream.tolist() == [0] * 4 + [1] * 4
+    frames = data.test.images.float()
+    within = (frames[1:4] - frames[:3]).abs().mean()
+    between = (frames[4] - frames[3]).abs().mean()
+    assert within < between
+    longer = scenes.load_streams(train=3, validation=2, test=3, test_frames=6, size=16)
+    assert torch.equal(longer.test.images[6:10], data.test.images[4:8])
+    assert torch.equal(longer.train.images, data.train.images)
+    assert data.classes[data.test.background[0]] == "background"
+
+
+def test_median_frequency_by_hand_and_loop() -> None:
+    labels = torch.randint(-1, 4, (5, 6, 7), generator=torch.Generator().manual_seed(0))
+    labels[0][labels[0] == 3] = 0
+    labels[labels == -1] = -100
+    found = median_frequency_weights(labels, 5, void=-100)
+    frequency = []
+    for c in range(4):
+        images = [image for image in labels.numpy() if (image == c).any()]
+        own = sum((image == c).sum() for image in images)
+        frequency.append(own / sum((image != -100).sum() for image in images))
+    expected = [np.median(frequency) / f for f in frequency]
+    np.testing.assert_allclose(found[:4].numpy(), expected, rtol=1e-6)
+    assert found[4] == 1
+    with pytest.raises(ValueError, match="label maps"):
+        median_frequency_weights(torch.zeros(3, dtype=torch.int64), 2)

@@ -1,0 +1,31 @@
+"""A study folder keeps how its losses smooth the label."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sfumato.study import StudyConfig, plan
+from sfumato.study.profiles import write_profiles
+
+RECIPE = {"data": "scenes", "model": "resnet"}
+
+
+def test_each_different_loss_has_one_profile(tmp_path: Path) -> None:
+    methods = {
+        "plain": {},
+        "mollified": {"inputs": "mollify"},
+        "smooth": {"loss": {"name": "cross_entropy", "smoothing": 0.1}},
+        "history": {"loss": "crl"},
+    }
+    study = StudyConfig(name="s", recipe=RECIPE, methods=methods, seeds=[0, 1])
+    write_profiles(plan(study), tmp_path)
+    found = json.loads((tmp_path / "profiles.json").read_text())
+    assert list(found) == ["plain and 1 more", "smooth"]
+    # Label smoothing takes 0.1 (1 - 1 / 10) and gives 0.1 / 10 to each other class, everywhere.
+    assert found["smooth"]["predicted"] == pytest.approx([0.09] * 60)
+    assert found["smooth"]["others"] == pytest.approx([0.01] * 60)
+    assert found["smooth"]["loss"].startswith("cross_entropy: smoothing 0.1")
+    assert found["plain and 1 more"]["predicted"] == pytest.approx([0.0] * 60)
