@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from sfumato._files import read_json
 from sfumato.engine import DivergenceError, RunConfig, fingerprint, load_weights, parse, run
 from sfumato.metrics import evaluate_predictions
 
@@ -32,6 +33,10 @@ def test_directory_holds_the_whole_run(tmp_path: Path, tiny: dict[str, Any]) -> 
         low, high = metrics[f"{name}_interval"]
         assert low <= high
     assert sum(metrics["reliability"]["counts"]) == 50
+    mistakes = read_json(done.path / "samples.json")["samples"]
+    wrong = found["index"][found["logits"].argmax(1) != found["labels"]]
+    assert len(mistakes) == min(12, len(wrong))
+    assert {each["index"] for each in mistakes} <= set(wrong.tolist())
     assert any(name.startswith("stages.") for name in load_weights(done.checkpoint))
 
 

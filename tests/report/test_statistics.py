@@ -119,6 +119,16 @@ def test_known_metric_with_a_setting_is_known() -> None:
     assert not column("mce", "context").is_main
 
 
+def test_numbers_by_class_are_told_but_not_first() -> None:
+    found = columns_of(
+        [{"test": {"pixels": 9, "class_iou": {"cat": 0.5, "x.y": 0.1, "none": None}}}]
+    )
+    assert [each.id for each in found] == ["test.class_iou.cat", "test.class_iou.x.y"]
+    assert found[0].heading == "IoU cat % ↑"
+    assert not found[0].is_main
+    assert found[1].value({"test": {"class_iou": {"x.y": 0.1}}}) == 0.1
+
+
 def _study(**losses: list[float]) -> StudyResults:
     """NLL as given; accuracy is 0.8, with noise of its own, for all."""
     noise = [0.0, 0.01, 0.02, 0.005]

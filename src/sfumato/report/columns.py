@@ -36,7 +36,8 @@ class Column:
         """Whether it is shown at first, before a reader asks for every metric."""
         if self.id == "context.average_confidence":
             return True
-        return self.key not in _SECONDARY and self.id != "corrupted.nll"
+        by_class = self.split.rpartition(".")[2].startswith(_BY_CLASS)
+        return not by_class and self.key not in _SECONDARY and self.id != "corrupted.nll"
 
     def number(self, value: float, *, sign: bool = False) -> str:
         """As shown in tables: `83.1` for the share 0.831, three decimals for other metrics."""
@@ -66,6 +67,7 @@ class Column:
 # key: title, direction, whether it is a share of 1
 KNOWN: dict[str, tuple[str, Better | None, bool]] = {
     "accuracy": ("accuracy", "higher", True),
+    "iou": ("IoU", "higher", True),
     "miou": ("mIoU", "higher", True),
     "mean_iou": ("mIoU", "higher", True),
     "ap": ("AP", "higher", True),
@@ -117,7 +119,8 @@ _SECONDARY = {
     *("brier", "mce", "classwise_ece", "overconfidence", "underconfidence"),
     *("average_confidence", "mean_objectness", "label_consistency"),
 }
-_NOT_METRICS = {"samples", "reliability", "names", "severities", "cells", "sizes", "seconds"}
+_BY_CLASS = "class_"
+_NOT_METRICS = {"samples", "images", "pixels", "units", "boxes", "objects", "seconds"}
 _NOT_SPLITS = {"validation", "reliability", "cells", "per_class", "by_class", "classes"}
 
 
@@ -125,6 +128,10 @@ def column(key: str, split: str = "test") -> Column:
     """The column of any metric: from the table of known ones, or guessed from its name."""
     if (split, key) in IN_SPLIT:
         return Column(key, *IN_SPLIT[split, key], split)
+    parent, _, last = split.rpartition(".")
+    if last.startswith(_BY_CLASS):  # `class_iou` holds one number for each class
+        whole = column(last.removeprefix(_BY_CLASS), parent)
+        return Column(key, f"{whole.title} {key}", whole.better, whole.percent, split)
     where = split.replace(".", " ").replace("_", " ").removeprefix("test").strip()
     title, better, percent = _described(key)
     title = title if title.startswith(where) else f"{where} {title}"
