@@ -26,6 +26,7 @@ from sfumato.features import (
 from sfumato.inputs import (
     blur_label_decay,
     blur_scale,
+    box_objectness,
     cutmix,
     dct,
     dct_change,
@@ -35,6 +36,7 @@ from sfumato.inputs import (
     heat_kernel,
     information_label_decay,
     information_ratio,
+    mask_objectness,
     mixup,
     noise_label_decay,
     png_sizes,
@@ -42,6 +44,7 @@ from sfumato.inputs import (
     ricap,
     sample_beta,
     split_copies,
+    window_objectness,
 )
 from sfumato.labels import (
     acls_loss,
@@ -124,6 +127,7 @@ __all__ = [
     "blur_scale",
     "bootstrap_interval",
     "bound_features",
+    "box_objectness",
     "brier_decomposition",
     "brier_score",
     "calibration_error",
@@ -169,6 +173,7 @@ __all__ = [
     "ks_calibration_error",
     "log_normaliser",
     "margin_penalty",
+    "mask_objectness",
     "mbls_loss",
     "mdca_loss",
     "mdca_penalty",
@@ -210,4 +215,5 @@ __all__ = [
     "threshold_rates",
     "true_calibration_error",
     "underconfidence",
+    "window_objectness",
 ]

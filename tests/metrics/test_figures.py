@@ -13,6 +13,7 @@ from sfumato.metrics import (
     calibration_error,
     confidence_histogram,
     confidence_map,
+    objectness_curve,
     reliability,
     reliability_diagram,
     risk_coverage,
@@ -84,6 +85,21 @@ def test_risk_coverage_curve(make: Make) -> None:
     assert size_of(figure) > 1000
     with pytest.raises(ValueError, match="at least one"):
         risk_coverage_curve({})
+
+
+def test_objectness_curve_leaves_out_empty_bins() -> None:
+    nothing = float("nan")
+    curve = {
+        "counts": [3, 0, 1],
+        "objectness": [0.1, nothing, 0.9],
+        "confidence": [0.5, nothing, 0.8],
+        "accuracy": [0.25, nothing, 1.0],
+    }
+    figure = objectness_curve({"hard label": curve})
+    for axes, expected in zip(figure.axes, ([0.5, 0.8], [0.25, 1.0]), strict=True):
+        line = axes.lines[0]
+        assert list(line.get_xdata()) == [0.1, 0.9]
+        assert list(line.get_ydata()) == expected
 
 
 def test_empty_bins_draw() -> None:

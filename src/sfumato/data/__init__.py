@@ -1,6 +1,15 @@
 """Where samples come from: scenes (built in), arrays, folders, torchvision sets."""
 
 from sfumato.data import scenes
+from sfumato.data.annotations import (
+    AnnotatedImage,
+    Annotations,
+    annotated_set,
+    load_annotated,
+    read_coco,
+    read_openimages,
+    read_voc,
+)
 from sfumato.data.arrays import load_npz, read_npz
 from sfumato.data.augment import Augment, BatchAugment
 from sfumato.data.balance import median_frequency_weights
@@ -9,6 +18,8 @@ from sfumato.data.dataset import ArrayDataset, DataSplits, Sample
 from sfumato.data.folders import load_folder
 from sfumato.data.load import SOURCES, load_data
 from sfumato.data.loader import TensorLoader
+from sfumato.data.objects import context_only, single_objects, with_context
+from sfumato.data.resized_crop import ResizedCrop
 from sfumato.data.split import divide, stratified_order
 from sfumato.data.statistics import channel_statistics
 from sfumato.data.tiny_imagenet import load_tiny_imagenet
@@ -18,15 +29,21 @@ from sfumato.data.window import RandomWindow
 
 __all__ = [
     "SOURCES",
+    "AnnotatedImage",
+    "Annotations",
     "ArrayDataset",
     "Augment",
     "BatchAugment",
     "DataSplits",
     "RandomWindow",
+    "ResizedCrop",
     "Sample",
     "TensorLoader",
+    "annotated_set",
     "channel_statistics",
+    "context_only",
     "divide",
+    "load_annotated",
     "load_camvid",
     "load_data",
     "load_folder",
@@ -35,7 +52,12 @@ __all__ = [
     "load_torchvision",
     "load_voc_segmentation",
     "median_frequency_weights",
+    "read_coco",
     "read_npz",
+    "read_openimages",
+    "read_voc",
     "scenes",
+    "single_objects",
     "stratified_order",
+    "with_context",
 ]

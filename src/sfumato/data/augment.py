@@ -74,6 +74,19 @@ class Augment:
         check_number("rotation", self.rotation, low=0.0, high=180.0)
         check_choice("padding", self.padding, ("zeros", "reflect"))
 
+    @property
+    def rotates(self) -> bool:
+        """Whether images are turned, so that moved boxes are only bounds."""
+        return self.rotation > 0
+
+    def corners(self, uniforms: Tensor, height: int, width: int) -> Tensor:
+        """(N, 4, 2) corners (x, y) in the source image of what `apply` shows with `uniforms`."""
+        motion = self._motion(uniforms, uniforms.device)
+        x = torch.tensor([-0.5, 0.5, 0.5, -0.5]) * width
+        y = torch.tensor([-0.5, -0.5, 0.5, 0.5]) * height
+        source_x, source_y = _to_source(motion, x, y)
+        return torch.stack((source_x + width / 2, source_y + height / 2), -1)
+
     def __call__(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Images alone, with numbers from `generator` (on the CPU)."""
         uniforms = torch.rand(len(images), self.draws, generator=generator)
@@ -190,15 +203,23 @@ def _sample(
     return (moved if images.is_floating_point() else moved.round()).to(images.dtype)
 
 
+def _to_source(motion: _Motion, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Where points of the output, in pixels from the centre, come from; (N, *shape) each."""
+    extra = (1,) * x.ndim
+    flip, down, right, angle = (
+        part.view(-1, *extra) for part in (motion.flip, motion.down, motion.right, motion.angle)
+    )
+    cos, sin = angle.cos(), angle.sin()
+    source_x = cos * x + sin * y - right
+    return torch.where(flip, -source_x, source_x), cos * y - sin * x - down
+
+
 def _grid(motion: _Motion, height: int, width: int, *, reflect: bool) -> Tensor:
     """Where each pixel comes from, in `grid_sample`'s coordinates, (N, H, W, 2)."""
     device = motion.angle.device
     x = torch.arange(width, device=device) + (0.5 - width / 2)  # (W,) from the centre
     y = (torch.arange(height, device=device) + (0.5 - height / 2))[:, None]  # (H, 1)
-    cos, sin = (f(motion.angle)[:, None, None] for f in (torch.cos, torch.sin))
-    source_x = cos * x + sin * y - motion.right[:, None, None]
-    source_y = cos * y - sin * x - motion.down[:, None, None]
-    source_x = torch.where(motion.flip[:, None, None], -source_x, source_x)
+    source_x, source_y = _to_source(motion, x.expand(height, width), y.expand(height, width))
     border = 1 if reflect else 0
     scale = torch.tensor([width - border, height - border], device=device) / 2
     return torch.stack((source_x, source_y), -1) / scale

@@ -14,7 +14,7 @@ from sfumato._checks import check_class_indices
 
 Sample = dict[str, Tensor]
 
-_OPTIONAL = ("boxes", "masks", "objectness", "posterior", "stream")
+_OPTIONAL = ("boxes", "masks", "objectness", "posterior", "stream", "context")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,7 @@ class ArrayDataset(Dataset[Sample]):
         stream: int64, (N,), number of the video that a frame belongs to; frames of one video
             follow each other in the set, in order.
         void: the label of pixels that count for nothing (segmentation), or None.
+        context: bool, (N,), true where every object was painted over; trained with uniform labels.
         background: the classes that are not objects, where segmentation tells them apart.
     """
 
@@ -49,6 +50,7 @@ class ArrayDataset(Dataset[Sample]):
     posterior: Tensor | None = None
     stream: Tensor | None = None
     void: int | None = None
+    context: Tensor | None = None
     background: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

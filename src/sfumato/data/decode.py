@@ -50,6 +50,15 @@ def read_images(paths: Sequence[Path], *, size: int | None = None) -> Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2)
 
 
+def image_size(path: Path) -> tuple[int, int]:
+    """Width and height from a file's header, as its pixels are stored."""
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path}: unreadable image: {error}") from error
+
+
 def _decode(path: Path, size: int | None) -> Pixels:
     try:
         with Image.open(path) as image:

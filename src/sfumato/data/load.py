@@ -7,6 +7,7 @@ from functools import partial
 
 from sfumato._spec import Spec, resolve
 from sfumato.data import scenes
+from sfumato.data.annotations import load_annotated
 from sfumato.data.arrays import load_npz
 from sfumato.data.camvid import load_camvid
 from sfumato.data.dataset import DataSplits
@@ -19,6 +20,7 @@ SOURCES: dict[str, Callable[..., DataSplits]] = {
     "scenes": scenes.load,
     "npz": load_npz,
     "folder": load_folder,
+    "annotated": load_annotated,
     "tiny_imagenet": load_tiny_imagenet,
     "cifar10": partial(load_torchvision, "cifar10"),
     "cifar100": partial(load_torchvision, "cifar100"),

@@ -9,8 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sfumato._checks import check_integer
+from sfumato.data.archives import opened
 from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.decode import read_images
+from sfumato.data.decode import image_size, read_images
 from sfumato.data.folders import image_files
 from sfumato.data.split import with_test
 
@@ -23,9 +25,10 @@ def load_tiny_imagenet(
     root: str | Path,
     validation: float | int = 0.1,
     limit_train: int | None = None,
+    size: int | None = None,
     seed: int = 0,
 ) -> DataSplits:
-    """Splits from the unpacked Tiny-ImageNet folder (200 classes, 64 x 64, or any part of it).
+    """Splits from Tiny-ImageNet (200 classes, 64 x 64, or any part of it), as folder or archive.
 
     `wnids.txt` decides the classes, sorted, and `words.txt` names them. Since the labels of its
     test images were never published, `val/` is the test set and validation comes from `train/`.
@@ -33,30 +36,31 @@ def load_tiny_imagenet(
     the edge after it, so that a box over the whole image is 0, 0, 64, 64.
 
     Args:
-        root: the folder that holds `wnids.txt`.
+        root: the folder that holds `wnids.txt`, or a tar archive of it.
         validation: share or count of training samples, stratified.
         limit_train: size of the training set, stratified. None keeps all.
+        size: side in pixels to which images and boxes are scaled. None keeps their own.
         seed: of the split.
 
     Raises:
         FileNotFoundError: a part of the layout is missing.
         ValueError: what is wrong in which file.
     """
-    root = Path(root).expanduser()
-    wnids = sorted(line[0] for line in _table(root / "wnids.txt", 1))
-    if not wnids:
-        raise ValueError(f"{root / 'wnids.txt'}: lists no classes")
-    classes = _class_names(root / "words.txt", wnids)
-    return with_test(
-        _train(root / "train", wnids, classes),
-        _val(root / "val", wnids, classes),
-        validation=validation,
-        limit_train=limit_train,
-        seed=seed,
-    )
+    if size is not None:
+        check_integer("size", size, low=1)
+    with opened(root, "wnids.txt") as folder:
+        wnids = sorted(line[0] for line in _table(folder / "wnids.txt", 1))
+        if not wnids:
+            raise ValueError(f"{folder / 'wnids.txt'}: lists no classes")
+        classes = _class_names(folder / "words.txt", wnids)
+        train = _train(folder / "train", wnids, classes, size)
+        test = _val(folder / "val", wnids, classes, size)
+    return with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
 
 
-def _train(folder: Path, wnids: Sequence[str], classes: tuple[str, ...]) -> ArrayDataset:
+def _train(
+    folder: Path, wnids: Sequence[str], classes: tuple[str, ...], size: int | None
+) -> ArrayDataset:
     paths: list[Path] = []
     labels: list[int] = []
     boxes: list[list[Box]] = []
@@ -68,7 +72,7 @@ def _train(folder: Path, wnids: Sequence[str], classes: tuple[str, ...]) -> Arra
         paths += found
         labels += [label] * len(found)
         boxes += _boxes_of(found, folder / wnid / f"{wnid}_boxes.txt")
-    return _dataset(paths, labels, boxes, classes)
+    return _dataset(paths, labels, boxes, classes, size)
 
 
 def _boxes_of(images: Sequence[Path], annotations: Path) -> list[list[Box]]:
@@ -81,7 +85,9 @@ def _boxes_of(images: Sequence[Path], annotations: Path) -> list[list[Box]]:
     return [by_image.get(path.name, []) for path in images]
 
 
-def _val(folder: Path, wnids: Sequence[str], classes: tuple[str, ...]) -> ArrayDataset:
+def _val(
+    folder: Path, wnids: Sequence[str], classes: tuple[str, ...], size: int | None
+) -> ArrayDataset:
     annotations = folder / "val_annotations.txt"
     label_of = {wnid: label for label, wnid in enumerate(wnids)}
     labels: dict[str, int] = {}
@@ -101,7 +107,7 @@ def _val(folder: Path, wnids: Sequence[str], classes: tuple[str, ...]) -> ArrayD
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such image, though {annotations} lists it")
-    return _dataset(paths, list(labels.values()), list(by_image.values()), classes)
+    return _dataset(paths, list(labels.values()), list(by_image.values()), classes, size)
 
 
 def _dataset(
@@ -109,21 +115,25 @@ def _dataset(
     labels: Sequence[int],
     boxes: Sequence[Sequence[Box]],
     classes: tuple[str, ...],
+    size: int | None,
 ) -> ArrayDataset:
-    images = read_images(paths)
-    height, width = images.shape[-2:]
+    width, height = image_size(paths[0])
+    if size is not None and width != height:
+        raise ValueError(f"{paths[0]}: size= is for square images, this has {width}x{height}")
+    images = read_images(paths, size=size)
     for path, several in zip(paths, boxes, strict=True):
         for x1, y1, x2, y2 in several:
             if x2 > width or y2 > height:
                 raise ValueError(
                     f"{path}: box {x1, y1, x2 - 1, y2 - 1} is outside of {width}x{height}"
                 )
-    return ArrayDataset(images, torch.tensor(labels), classes, boxes=_padded(boxes))
+    scale = images.shape[-1] / width
+    return ArrayDataset(images, torch.tensor(labels), classes, boxes=padded_boxes(boxes) * scale)
 
 
-def _padded(boxes: Sequence[Sequence[Box]]) -> Tensor:
+def padded_boxes(boxes: Sequence[Sequence[Sequence[float]]]) -> Tensor:
     """Ragged boxes as (N, B, 4), where a missing box is all zeros."""
-    most = max(1, max(len(several) for several in boxes))
+    most = max((1, *(len(several) for several in boxes)))
     padded = torch.zeros(len(boxes), most, 4)
     for position, several in enumerate(boxes):
         if several:

@@ -16,13 +16,22 @@ from sfumato.data import (
     TensorLoader,
     channel_statistics,
     load_data,
+    single_objects,
+    with_context,
 )
-from sfumato.engine.components import build_augmentation, build_inputs, build_loss, build_model
+from sfumato.engine.components import (
+    build_augmentation,
+    build_inputs,
+    build_labels,
+    build_loss,
+    build_model,
+)
 from sfumato.engine.evaluation import Evaluator
 from sfumato.engine.networks import write_network_facts
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
+from sfumato.engine.soft_labels import label_samples
 from sfumato.engine.train import Trainer
 from sfumato.engine.transforms import batch_transform
 
@@ -61,21 +70,34 @@ def build_trainer(
     num_classes = data.train.num_classes
     augment = build_augmentation(config.augment)
     mollify = build_inputs(config.inputs, num_classes=num_classes)
+    train = _training_set(data.train, config, loaders.mean)
+    labelled = label_samples(build_labels(config.labels), train, augment)
     if fabric.is_global_zero:
         write_network_facts(directory, data.train, loaders.mean, loaders.std)
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
     return Trainer(
         fabric=fabric,
         model=build_model(config.model, data.train),
-        loss=build_loss(config.loss, num_samples=int(data.train.index.max()) + 1),
+        loss=build_loss(config.loss, num_samples=int(train.index.max()) + 1),
         inputs=batch_transform(num_classes, augment, mollify),
-        train_loader=loaders.training(data.train, augment),
+        train_loader=loaders.training(train, labelled),
         validation_loader=loaders.evaluation(data.validation),
         config=config.train,
         seed=config.seed,
         run=directory,
         show=show,
     )
+
+
+def _training_set(train: ArrayDataset, config: RunConfig, mean: tuple[float, ...]) -> ArrayDataset:
+    """The training samples after what the `objects` section does to them."""
+    objects = config.objects
+    if objects is None:
+        return train
+    if objects.single:
+        train = single_objects(train, fill=mean)
+    seed = fold_seed(config.seed, "context-only images")
+    return with_context(train, share=objects.context, fill=mean, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from sfumato import labels
 from sfumato._spec import Resolved, Spec, resolve
 from sfumato.data import SOURCES, ArrayDataset, BatchAugment
 from sfumato.engine.augmentation import AUGMENTATIONS
+from sfumato.engine.soft_labels import LABELS, ObjectnessLabels
 from sfumato.engine.transforms import mollify
 from sfumato.features import add_dropout, add_smoothing
 from sfumato.inputs import Mollify
@@ -99,6 +100,11 @@ def resolve_inputs(spec: Spec) -> Resolved:
     return resolve(spec, INPUTS, "inputs", supplied=SUPPLIED)
 
 
+def resolve_labels(spec: Spec) -> Resolved:
+    """Check a spec of labels made from the image."""
+    return resolve(spec, LABELS, "labels")
+
+
 def build_loss(spec: Spec, *, num_samples: int, class_weight: Tensor | None = None) -> nn.Module:
     """The loss module; `num_samples` goes to losses that keep a history of each sample."""
     resolved = resolve_loss(spec)
@@ -136,6 +142,15 @@ def build_augmentation(spec: Spec | None) -> BatchAugment | None:
         return None
     resolved = resolve_augmentation(spec)
     return resolved.build(**resolved.params)
+
+
+def build_labels(spec: Spec | None) -> ObjectnessLabels | None:
+    """How labels are made from the image, or None for the data's own."""
+    if spec is None:
+        return None
+    resolved = resolve_labels(spec)
+    labels: ObjectnessLabels = resolved.build(**resolved.params)
+    return labels
 
 
 def build_inputs(spec: Spec | None, *, num_classes: int) -> Mollify | None:

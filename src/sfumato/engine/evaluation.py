@@ -11,7 +11,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from sfumato.data import ArrayDataset, TensorLoader
+from sfumato.data import ArrayDataset, TensorLoader, context_only
+from sfumato.engine.context import evaluate_context, objectness_metrics, objectness_of
 from sfumato.engine.mistakes import write_mistakes
 from sfumato.engine.predict import predict
 from sfumato.engine.progress import progress_bar
@@ -76,6 +77,8 @@ class Evaluator:
             self.metrics["ensemble"] = self.run.keep(
                 "ensemble", {"sizes": sizes}, lambda: self._ensemble_curve(test, sizes)
             )
+        if wanted.context:
+            self._context(test)
         if wanted.corruption_names:
             part = test
             if wanted.corrupted_images is not None:
@@ -125,6 +128,21 @@ class Evaluator:
     def _seed(self, part: str) -> None:
         path = ("predictions", part, self.fabric.global_rank)
         torch.manual_seed(fold_seed(self.config.seed, *path))
+
+    def _context(self, test: ArrayDataset) -> None:
+        """Confidence against objectness, and on test images painted over with the training mean."""
+        found = self.run.read_predictions("test")
+        self.metrics["objectness"] = objectness_metrics(found, objectness_of(test))
+
+        def compute() -> dict[str, float]:
+            self._seed("context")
+            hidden = context_only(test, fill=self.mean)
+            device = self.fabric.device
+            loader = TensorLoader(hidden, 128, mean=self.mean, std=self.std, device=device)
+            return evaluate_context(self.predictor, loader, show=self.show)
+
+        content = {"predict": self.config.predict.model_dump(mode="json")}
+        self.metrics["context"] = self.run.keep("context", content, compute)
 
     @torch.no_grad()
     def _ensemble_curve(self, test: ArrayDataset, sizes: list[int]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sfumato.engine.components import (
     resolve_augmentation,
     resolve_data,
     resolve_inputs,
+    resolve_labels,
     resolve_loss,
     resolve_model,
 )
@@ -38,14 +39,34 @@ class PredictConfig(Strict):
     temporal: TemporalConfig | None = Field(None, exclude_if=lambda value: value is None)
 
 
+class ObjectsConfig(Strict):
+    """What happens to the training images' annotated objects before training.
+
+    `single` makes one sample of each object, the others painted over; `context` is the share of
+    context-only images, labelled uniformly, in the training set.
+    """
+
+    single: bool = False
+    context: float = Field(0.0, ge=0, lt=1)
+
+
+def _unused(value: Any) -> bool:
+    """Sections that came later are left out where unused, so that older runs keep their names."""
+    return value is None or value is False
+
+
 class EvaluateConfig(Strict):
-    """What is measured besides the clean validation and test sets."""
+    """What is measured besides the clean validation and test sets.
+
+    `context` measures confidence on context-only test images and against objectness.
+    """
 
     resamples: int = Field(1000, ge=0)
     corruptions: Literal["all"] | list[str] = Field([])
     severities: list[int] = Field([1, 2, 3, 4, 5])
     corrupted_images: int | None = Field(None, ge=1)
     ensemble_sizes: list[int] = Field([])
+    context: bool = Field(False, exclude_if=_unused)
 
     @model_validator(mode="after")
     def _known(self) -> EvaluateConfig:
@@ -73,6 +94,8 @@ class RunConfig(Strict):
     loss: dict[str, Any] = Field({"name": "cross_entropy"}, validate_default=True)
     augment: dict[str, Any] | None = None
     inputs: dict[str, Any] | None = None
+    labels: dict[str, Any] | None = Field(None, exclude_if=_unused)
+    objects: ObjectsConfig | None = Field(None, exclude_if=_unused)
     train: TrainConfig = TrainConfig()
     predict: PredictConfig = PredictConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
@@ -110,6 +133,11 @@ class RunConfig(Strict):
     @classmethod
     def _inputs(cls, spec: Spec | None) -> dict[str, Any] | None:
         return None if spec is None else _resolved(resolve_inputs, spec)
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _labels(cls, spec: Spec | None) -> dict[str, Any] | None:
+        return None if spec is None else _resolved(resolve_labels, spec)
 
 
 # They read the weights and never change them; every other section decides the weights.

@@ -162,7 +162,7 @@ class Trainer:
 
     def _step(self, batch: dict[str, Tensor], rate: float, share: float) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and the number of right predictions, both detached."""
-        images, target = batch["image"], batch["label"]
+        images, target = batch["image"], batch.get("soft_label", batch["label"])
         if self.inputs is not None:
             images, target = self.inputs(images, target)
         for group in self.optimizer.param_groups:

@@ -8,6 +8,12 @@ from sfumato.inputs.information import information_label_decay, information_rati
 from sfumato.inputs.mixing import cutmix, mixup, ricap
 from sfumato.inputs.mollify import Mollify, MollifyDetails
 from sfumato.inputs.noise import diffuse
+from sfumato.inputs.objectness import (
+    ObjectnessLabel,
+    box_objectness,
+    mask_objectness,
+    window_objectness,
+)
 from sfumato.inputs.policies import AugMix, AutoAugment, RandAugment, TrivialAugment
 from sfumato.inputs.recipes import RECIPES, Geometry, Recipe
 from sfumato.inputs.sample_transform import MollifySample
@@ -22,11 +28,13 @@ __all__ = [
     "Mollify",
     "MollifyDetails",
     "MollifySample",
+    "ObjectnessLabel",
     "RandAugment",
     "Recipe",
     "TrivialAugment",
     "blur_label_decay",
     "blur_scale",
+    "box_objectness",
     "cutmix",
     "dct",
     "dct_change",
@@ -36,6 +44,7 @@ __all__ = [
     "heat_kernel",
     "information_label_decay",
     "information_ratio",
+    "mask_objectness",
     "mixup",
     "noise_label_decay",
     "plot_dct_change",
@@ -46,4 +55,5 @@ __all__ = [
     "ricap",
     "sample_beta",
     "split_copies",
+    "window_objectness",
 ]

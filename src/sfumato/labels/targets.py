@@ -113,7 +113,12 @@ def temper_labels(
 
 
 def objectness_labels(
-    target: Tensor, objectness: Tensor, *, num_classes: int | None = None, beta: float = 1.0
+    target: Tensor,
+    objectness: Tensor,
+    *,
+    num_classes: int | None = None,
+    beta: float = 1.0,
+    absent: Literal["others", "uniform"] = "others",
 ) -> Tensor:
     """Smooth each label by how little of the image its object covers.
 
@@ -128,10 +133,12 @@ def objectness_labels(
         objectness: (N,) share w h / (W H) of the image covered by the object's box, in [0, 1].
         num_classes: C; needed for class indices.
         beta: 1 full adaptive smoothing, 0 hard labels; 0.75 leaves at least 0.25 on the label.
+        absent: the adaptive part of the label where the objectness is exactly 0. "others" is
+            Eq. (5) to the letter, no mass on the label and 1 / (C - 1) on each other class;
+            "uniform" is 1 / C on every class, all classes being equally likely without an object.
 
     Returns:
-        Soft labels (N, C). An image without its object (objectness 0, beta 1) has no mass on its
-        label and 1 / (C - 1) on each other class.
+        Soft labels (N, C).
 
     Raises:
         TypeError, ValueError: as `smooth_labels`; `beta` or `objectness` outside [0, 1].
@@ -150,7 +157,11 @@ def objectness_labels(
     """
     check_number("beta", beta, low=0.0, high=1.0)
     labels = _soft_labels(target, num_classes, like=objectness)
-    amount = beta * (1.0 - _per_entry("objectness", objectness, labels))
+    check_choice("absent", absent, ("others", "uniform"))
+    share = _per_entry("objectness", objectness, labels)
+    if absent == "uniform":  # Eq. (5) is uniform where a = (C - 1) / C
+        share = torch.where(share == 0, 1.0 / labels.shape[1], share)
+    amount = beta * (1.0 - share)
     factor, mass = smoothing_masses(amount, labels.shape[1], "others")
     return labels * factor + mass  # Eq. (5), (6)
 

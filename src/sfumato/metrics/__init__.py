@@ -16,6 +16,7 @@ from sfumato.metrics.evaluate import compare_predictions, evaluate_predictions
 from sfumato.metrics.figures import (
     confidence_histogram,
     confidence_map,
+    objectness_curve,
     reliability_diagram,
     risk_coverage_curve,
 )
@@ -107,6 +108,7 @@ __all__ = [
     "mean_objectness_deviation",
     "mutual_information",
     "negative_log_likelihood",
+    "objectness_curve",
     "overconfidence",
     "paired_difference",
     "predictive_entropy",

@@ -6,7 +6,7 @@ matplotlib is imported on use, so a metric doesn't pay for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -191,6 +191,35 @@ def _percent(axis: Any) -> None:
     from matplotlib.ticker import PercentFormatter
 
     axis.set_major_formatter(PercentFormatter(1.0))
+
+
+def objectness_curve(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """Mean confidence and accuracy against objectness, a line for each model.
+
+    Args:
+        curves: by name of the model; each with `counts`, `objectness`, `confidence` and `accuracy`
+            of the same length, one a bin, as a run's metrics hold them at `objectness.curve`.
+            Empty bins draw nothing.
+
+    Example:
+        >>> curve = {"counts": [2, 0], "objectness": [0.2, float("nan")]}
+        >>> curve |= {"confidence": [0.9, float("nan")], "accuracy": [0.5, float("nan")]}
+        >>> len(objectness_curve({"hard label": curve}).axes)
+        2
+
+    Reference: Krothapalli & Abbott, Adaptive Label Smoothing (2020), Sec. 4.2.
+    """
+    figure = _new_figure(7.6, 3.6)
+    plots = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, key in zip(plots, ("confidence", "accuracy"), strict=True):
+        for name, curve in curves.items():
+            real = [i for i, count in enumerate(curve["counts"]) if count]
+            across = [curve["objectness"][i] for i in real]
+            axes.plot(across, [curve[key][i] for i in real], marker="o", ms=3.5, label=name)
+        axes.plot([0, 1], [0, 1], "--", color="black", lw=1)
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="objectness", ylabel=f"mean {key}")
+    plots[0].legend(frameon=False, fontsize="small")
+    return figure
 
 
 def _heading(title: str, form: str, *numbers: float) -> str:

@@ -34,6 +34,8 @@ class Column:
     @property
     def is_main(self) -> bool:
         """Whether it is shown at first, before a reader asks for every metric."""
+        if self.id == "context.average_confidence":
+            return True
         by_class = self.split.rpartition(".")[2].startswith(_BY_CLASS)
         return not by_class and self.key not in _SECONDARY and self.id != "corrupted.nll"
 
@@ -100,6 +102,15 @@ KNOWN: dict[str, tuple[str, Better | None, bool]] = {
     "temperature": ("temperature", None, False),
 }
 
+# Where a metric means something else than elsewhere: without its object an image can't be known,
+# and a right answer was read off the background.
+IN_SPLIT: dict[tuple[str, str], tuple[str, Better | None, bool]] = {
+    ("context", "accuracy"): ("accuracy without object", "lower", True),
+    ("context", "average_confidence"): ("confidence without object", "lower", True),
+    ("context", "overconfidence"): ("overconfidence without object", "lower", True),
+    ("context", "underconfidence"): ("underconfidence without object", "higher", True),
+}
+
 # Of a metric that is not known: the first word in its name that tells the direction.
 _HIGHER = ("accuracy", "iou", "auroc", "precision", "recall", "consistency", "coverage", "ap")
 _LOWER = ("error", "nll", "ece", "loss", "brier", "deviation", "aurc", "mce", "mae", "rmse")
@@ -115,6 +126,8 @@ _NOT_SPLITS = {"validation", "reliability", "cells", "per_class", "by_class", "c
 
 def column(key: str, split: str = "test") -> Column:
     """The column of any metric: from the table of known ones, or guessed from its name."""
+    if (split, key) in IN_SPLIT:
+        return Column(key, *IN_SPLIT[split, key], split)
     parent, _, last = split.rpartition(".")
     if last.startswith(_BY_CLASS):  # `class_iou` holds one number for each class
         whole = column(last.removeprefix(_BY_CLASS), parent)

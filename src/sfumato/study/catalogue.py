@@ -10,6 +10,7 @@ from sfumato._spec import parameters
 from sfumato.data import SOURCES
 from sfumato.engine.augmentation import AUGMENTATIONS
 from sfumato.engine.components import INPUTS, LOSSES, MODELS, SUPPLIED
+from sfumato.engine.soft_labels import LABELS
 
 
 def catalogue() -> dict[str, dict[str, str]]:
@@ -20,6 +21,7 @@ def catalogue() -> dict[str, dict[str, str]]:
         "losses": LOSSES,
         "augmentations": AUGMENTATIONS,
         "inputs": INPUTS,
+        "labels": LABELS,
     }
     found = {
         kind: {name: _signature(build) for name, build in table.items()}

@@ -1,0 +1,150 @@
+"""Classification sets from annotated images of any size: one sample an object, others hidden."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sfumato._checks import check_choice, check_integer
+from sfumato.data.annotations.coco import read_coco
+from sfumato.data.annotations.objects import AnnotatedImage, Annotations, OnBadBox
+from sfumato.data.annotations.openimages import read_openimages
+from sfumato.data.annotations.voc import read_voc
+from sfumato.data.dataset import ArrayDataset, DataSplits
+from sfumato.data.decode import image_size, read_images
+from sfumato.data.objects import single_objects
+from sfumato.data.split import with_test
+from sfumato.data.tiny_imagenet import padded_boxes
+
+READERS: dict[str, Callable[..., Annotations]] = {
+    "voc": read_voc,
+    "coco": read_coco,
+    "openimages": read_openimages,
+}
+
+
+def load_annotated(
+    *,
+    format: Literal["voc", "coco", "openimages"],
+    train_annotations: str | Path,
+    train_images: str | Path,
+    test_annotations: str | Path,
+    test_images: str | Path,
+    size: int = 64,
+    validation: float | int = 0.1,
+    limit_train: int | None = None,
+    on_bad_box: OnBadBox = "error",
+    seed: int = 0,
+) -> DataSplits:
+    """Splits from annotated images: one sample for each object, all others painted over.
+
+    Classes are those of the training boxes, by name. What was skipped is said in one warning.
+
+    Args:
+        format: of the annotation files.
+        train_annotations: file or folder, as `read_voc`, `read_coco` or `read_openimages` takes it.
+        train_images: the folder of the training images.
+        test_annotations: as for training.
+        test_images: the folder of the test images.
+        size: side in pixels of the samples; images are scaled to cover it and cut at the centre.
+        validation: share or count of training samples, stratified.
+        limit_train: size of the training set, stratified. None keeps all.
+        on_bad_box: "error", "skip" or "clip", as in `BoxReader`.
+        seed: of the split.
+    """
+    check_choice("format", format, READERS)
+    read = READERS[format]
+    found = [
+        read(annotations, images, on_bad_box=on_bad_box)
+        for annotations, images in (
+            (train_annotations, train_images),
+            (test_annotations, test_images),
+        )
+    ]
+    for name, part in zip(("training", "test"), found, strict=True):
+        if part.skipped or part.clipped:
+            warnings.warn(f"{name} annotations: {part.report}", UserWarning, stacklevel=2)
+    classes = sorted({label for image in found[0].images for label in image.labels})
+    train, test = (annotated_set(part.images, classes, size=size) for part in found)
+    return with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
+
+
+def annotated_set(
+    images: Sequence[AnnotatedImage],
+    classes: Sequence[str],
+    *,
+    size: int,
+    fill: Sequence[float] | None = None,
+) -> ArrayDataset:
+    """One sample for each object whose class is in `classes`, with all others painted over.
+
+    Objects of other classes are painted over too; images without objects are left out.
+
+    Args:
+        images: as an annotation reader gives them.
+        classes: names; their order gives the labels.
+        size: side in pixels; images are scaled to cover it and cut at the centre, boxes with them.
+        fill: one number in [0, 1] for each channel; None is the mean of these images.
+
+    Raises:
+        ValueError: no object is left, or an image has another size than its annotation says.
+    """
+    check_integer("size", size, low=1)
+    chosen = [image for image in images if image.boxes]
+    if not chosen:
+        raise ValueError("none of the images has an object; read the annotations' report")
+    for image in chosen:
+        if image_size(image.path) != (image.width, image.height):
+            raise ValueError(
+                f"{image.path}: annotated as {image.width}x{image.height} pixels, but has "
+                f"{'x'.join(map(str, image_size(image.path)))}; its boxes can't be placed"
+            )
+    number = {name: label for label, name in enumerate(classes)}
+    boxes = padded_boxes([[_fitted(box, image, size) for box in image.boxes] for image in chosen])
+    box_labels = torch.full(boxes.shape[:2], -1)
+    for position, image in enumerate(chosen):
+        codes = torch.tensor([number.get(label, -1) for label in image.labels])
+        box_labels[position, : len(codes)] = codes
+    whole = ArrayDataset(
+        read_images([image.path for image in chosen], size=size),
+        torch.zeros(len(chosen), dtype=torch.int64),
+        tuple(classes),
+        boxes=boxes,
+    )
+    return _known_only(whole, box_labels, fill)
+
+
+def _known_only(
+    whole: ArrayDataset, box_labels: Tensor, fill: Sequence[float] | None
+) -> ArrayDataset:
+    """Samples of the objects whose class is known; -1 marks those that are only painted over."""
+    extra = ArrayDataset(
+        whole.images, whole.labels, (*whole.classes, "other"), whole.index, boxes=whole.boxes
+    )
+    other = torch.where(box_labels < 0, whole.num_classes, box_labels)
+    samples = single_objects(extra, fill=fill, box_labels=other)
+    kept = (samples.labels < whole.num_classes).nonzero()[:, 0]
+    if not len(kept):
+        raise ValueError(f"no object of the classes {list(whole.classes)} is in view")
+    return ArrayDataset(
+        samples.images[kept],
+        samples.labels[kept],
+        whole.classes,
+        boxes=None if samples.boxes is None else samples.boxes[kept],
+    )
+
+
+def _fitted(
+    box: tuple[float, float, float, float], image: AnnotatedImage, size: int
+) -> tuple[float, float, float, float]:
+    """A box in its image, scaled to cover a square and cut at the centre; zeros if cut off."""
+    scale = size / min(image.width, image.height)
+    left, top = (image.width * scale - size) / 2, (image.height * scale - size) / 2
+    x1, x2 = (min(max(x * scale - left, 0.0), float(size)) for x in (box[0], box[2]))
+    y1, y2 = (min(max(y * scale - top, 0.0), float(size)) for y in (box[1], box[3]))
+    return (x1, y1, x2, y2) if x1 < x2 and y1 < y2 else (0.0, 0.0, 0.0, 0.0)

@@ -1,0 +1,119 @@
+"""Labels that a run makes from what is left of the object after the loader's crops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from sfumato._checks import check_choice, check_number
+from sfumato.data import ArrayDataset, BatchAugment, Sample
+from sfumato.inputs import box_objectness, mask_objectness, window_objectness
+from sfumato.labels import objectness_labels
+
+
+@dataclass(frozen=True)
+class ObjectnessLabels:
+    """How labels follow the objectness of the crop, as a study's `labels` section says.
+
+    Args:
+        beta: 1 full adaptive smoothing, 0 hard labels (Eq. 6).
+        by: measure the object by its "box" (the paper's) or by its "mask".
+        absent: label where nothing is left of the object, as in `objectness_labels`.
+    """
+
+    beta: float = 1.0
+    by: Literal["box", "mask"] = "box"
+    absent: Literal["uniform", "others"] = "uniform"
+
+    def __post_init__(self) -> None:
+        check_number("beta", self.beta, low=0.0, high=1.0)
+        check_choice("by", self.by, ("box", "mask"))
+        check_choice("absent", self.absent, ("uniform", "others"))
+
+
+LABELS: dict[str, Callable[..., ObjectnessLabels]] = {"objectness": ObjectnessLabels}
+
+
+class Geometry(Protocol):
+    """An augmentation that can say which part of its source a sample shows."""
+
+    @property
+    def draws(self) -> int: ...
+
+    @property
+    def rotates(self) -> bool: ...
+
+    def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample: ...
+
+    def corners(self, uniforms: Tensor, height: int, width: int) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class LabelledAugment:
+    """An augmentation whose samples carry a `soft_label` (N, num_classes) beside their `label`.
+
+    Boxes are measured where they are exact: after the crop, or, where the crop is turned, before
+    it, inside the turned window. Samples marked as `context` get uniform labels whatever the rest.
+    """
+
+    num_classes: int
+    labels: ObjectnessLabels | None = None
+    inner: Geometry | None = None
+
+    @property
+    def draws(self) -> int:
+        return 0 if self.inner is None else self.inner.draws
+
+    def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample:
+        """The augmented batch with `soft_label`, and `objectness` where it decides the label."""
+        by_mask = self.labels is not None and self.labels.by == "mask"
+        unused = ("objectness",) if by_mask else ("objectness", "masks")
+        source = {key: value for key, value in sample.items() if key not in unused}
+        moved = source
+        if self.inner is not None:
+            moved = self.inner.apply(source, uniforms, void=void)
+        soft_label = torch.nn.functional.one_hot(moved["label"], self.num_classes).float()
+        if self.labels is not None:
+            moved = {**moved, "objectness": self._objectness(source, moved, uniforms)}
+            soft_label = objectness_labels(
+                soft_label,
+                moved["objectness"],
+                beta=self.labels.beta,
+                absent=self.labels.absent,
+            )
+        if "context" in moved:
+            soft_label[moved["context"]] = 1 / self.num_classes
+        return {**moved, "soft_label": soft_label}
+
+    def _objectness(self, source: Sample, moved: Sample, uniforms: Tensor) -> Tensor:
+        if "masks" in moved:
+            return mask_objectness(moved["masks"])
+        height, width = source["image"].shape[-2:]
+        if self.inner is None or not self.inner.rotates:
+            return box_objectness(moved["boxes"], (height, width))
+        corners = self.inner.corners(uniforms, height, width).to(source["boxes"].device)
+        return window_objectness(source["boxes"], corners)
+
+
+def label_samples(
+    labels: ObjectnessLabels | None, train: ArrayDataset, augment: BatchAugment | None
+) -> BatchAugment | None:
+    """The augmentation that a training set needs for its labels; as it is where they are hard.
+
+    Raises:
+        ValueError: labels that need boxes or masks, which the set doesn't have.
+    """
+    if labels is None and train.context is None:
+        return augment
+    if labels is not None:
+        needed = "boxes" if labels.by == "box" else "masks"
+        if getattr(train, needed) is None:
+            raise ValueError(
+                f"labels: objectness by {labels.by} needs data with {needed}, which this has not: "
+                "use scenes, tiny_imagenet, annotated, or an npz with them"
+            )
+    return LabelledAugment(train.num_classes, labels, cast(Geometry | None, augment))

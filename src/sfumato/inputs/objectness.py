@@ -1,0 +1,193 @@
+"""How much of a crop its object covers, by boxes or by mask, and the soft label that follows.
+
+Reference: Krothapalli and Abbott, "One Size Doesn't Fit All: Adaptive Label Smoothing", 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torchvision import tv_tensors
+from torchvision.transforms import v2
+
+from sfumato._checks import check_choice, check_integer, check_number
+from sfumato.inputs.box_area import union_area, union_area_inside
+from sfumato.labels.targets import objectness_labels
+
+
+def box_objectness(boxes: Tensor, size: tuple[int, int]) -> Tensor:
+    """Share of the image that boxes cover, overlaps counted once: w h / (W H) for one box.
+
+    Args:
+        boxes: (N, K, 4) as x1, y1, x2, y2 in pixels, the far edges exclusive; parts outside the
+            image don't count, and empty (all zero) boxes fill up the rows of images with fewer.
+        size: height and width of the image.
+
+    Returns:
+        (N,) in [0, 1], float32 (float64 for float64 boxes).
+
+    Raises:
+        ValueError: boxes of another shape, or an empty image.
+
+    Example:
+        >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 4.0], [2.0, 0.0, 6.0, 4.0]]])
+        >>> box_objectness(boxes, (8, 8))  # 24 of 64 pixels
+        tensor([0.3750])
+    """
+    height, width = _checked_size(size)
+    boxes = _checked_boxes(boxes)
+    limit = boxes.new_tensor([width, height, width, height])
+    inside = torch.minimum(boxes.clamp_min(0), limit)
+    return (union_area(inside) / (height * width)).clamp(0, 1)
+
+
+def window_objectness(boxes: Tensor, corners: Tensor) -> Tensor:
+    """Share of a window, possibly turned, that boxes of its source image cover.
+
+    A crop that is scaled, mirrored, stretched and turned shows a parallelogram of its source.
+    Boxes stay rectangles there, so that the covered area is exact at every angle; the bounding
+    box of a turned box, which is what box transforms give, would claim too much.
+
+    Args:
+        boxes: (N, K, 4) in pixels of the source image, as in `box_objectness`.
+        corners: (N, 4, 2) the window's corners (x, y) in the source image, in order around it.
+            What lies outside the source image counts as window without object.
+
+    Returns:
+        (N,) in [0, 1], of the type that `box_objectness` gives.
+
+    Example:
+        >>> box = torch.tensor([[[0.0, 0.0, 2.0, 2.0]]])
+        >>> diamond = torch.tensor([[[1.0, -1.0], [3.0, 1.0], [1.0, 3.0], [-1.0, 1.0]]])
+        >>> window_objectness(box, diamond)
+        tensor([0.5000])
+    """
+    boxes = _checked_boxes(boxes)
+    if tuple(corners.shape) != (len(boxes), 4, 2):
+        raise ValueError(f"corners must be ({len(boxes)}, 4, 2), got {tuple(corners.shape)}")
+    x, y = corners.double().unbind(-1)
+    area = (x * y.roll(-1, 1) - y * x.roll(-1, 1)).sum(1).abs() / 2
+    if bool((area <= 0).any()):
+        raise ValueError("corners must enclose an area, got a window of none")
+    return (union_area_inside(boxes, corners) / area).clamp(0, 1).to(boxes.dtype)
+
+
+def mask_objectness(masks: Tensor) -> Tensor:
+    """Share of the image that a mask covers: (..., H, W) of bool or 0 and 1 gives (...).
+
+    Example:
+        >>> mask_objectness(torch.tensor([[[True, False], [False, False]]]))
+        tensor([0.2500])
+    """
+    if masks.ndim < 2 or 0 in masks.shape[-2:]:
+        raise ValueError(f"masks must be (..., H, W), got {tuple(masks.shape)}")
+    return (masks != 0).flatten(-2).float().mean(-1)
+
+
+class ObjectnessLabel(nn.Module):
+    """Soft label of one sample from the boxes or masks that came through its transforms.
+
+    Put it after the torchvision v2 transforms that crop: they move image, `BoundingBoxes` and
+    `Mask` together, and what is left of the object decides the label (Eq. 5 and 6).
+
+    A sample is a dict with `image`, `label` (an integer) and `boxes` or `masks`; it comes back
+    with `objectness` and `soft_label` beside them. Boxes are of the labelled class; where the
+    sample also has `box_labels` (one integer a box), boxes of other classes are left out.
+
+    `RandomRotation` replaces a turned box by its bounding box, which covers more than the object
+    does. Use masks with rotation; `sfumato.data.ResizedCrop` is exact with boxes, too.
+
+    Args:
+        num_classes: C.
+        beta: 1 full adaptive smoothing, 0 hard labels.
+        by: "box" or "mask", several masks (B, H, W) counted once where they overlap.
+        absent: label where nothing is left, as in `objectness_labels`.
+
+    Example:
+        >>> sample = {
+        ...     "image": tv_tensors.Image(torch.zeros(3, 8, 8)),
+        ...     "boxes": tv_tensors.BoundingBoxes(
+        ...         [[0, 0, 4, 8]], format="XYXY", canvas_size=(8, 8)
+        ...     ),
+        ...     "label": 1,
+        ... }
+        >>> transform = v2.Compose([v2.CenterCrop(4), ObjectnessLabel(3)])
+        >>> transform(sample)["soft_label"]  # half of the crop is object
+        tensor([0.2500, 0.5000, 0.2500])
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        beta: float = 1.0,
+        by: Literal["box", "mask"] = "box",
+        absent: Literal["others", "uniform"] = "uniform",
+    ) -> None:
+        super().__init__()
+        check_integer("num_classes", num_classes, low=2)
+        check_number("beta", beta, low=0.0, high=1.0)
+        check_choice("by", by, ("box", "mask"))
+        check_choice("absent", absent, ("others", "uniform"))
+        self.num_classes, self.beta, self.by, self.absent = num_classes, beta, by, absent
+
+    def forward(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """The sample with `objectness` () and `soft_label` (C,)."""
+        key = "boxes" if self.by == "box" else "masks"
+        for needed in ("label", key):
+            if needed not in sample:
+                raise ValueError(
+                    f"sample needs {needed!r} for by={self.by!r}, has {sorted(sample)}"
+                )
+        measure = _sample_box_share if self.by == "box" else _sample_mask_share
+        objectness = measure(sample)
+        soft_label = objectness_labels(
+            torch.as_tensor(sample["label"]).reshape(1),
+            objectness[None],
+            num_classes=self.num_classes,
+            beta=self.beta,
+            absent=self.absent,
+        )[0]
+        return {**sample, "objectness": objectness, "soft_label": soft_label}
+
+
+def _sample_box_share(sample: Mapping[str, Any]) -> Tensor:
+    boxes = sample["boxes"]
+    if not isinstance(boxes, tv_tensors.BoundingBoxes):
+        raise TypeError(
+            f"boxes must be torchvision's tv_tensors.BoundingBoxes, which know their format and "
+            f"canvas, got {type(boxes).__name__}"
+        )
+    corners = v2.functional.convert_bounding_box_format(
+        boxes, new_format=tv_tensors.BoundingBoxFormat.XYXY
+    )
+    plain = corners.as_subclass(Tensor)
+    if "box_labels" in sample:
+        plain = plain[torch.as_tensor(sample["box_labels"]) == int(sample["label"])]
+    height, width = boxes.canvas_size
+    return box_objectness(plain[None].float(), (height, width))[0]
+
+
+def _sample_mask_share(sample: Mapping[str, Any]) -> Tensor:
+    masks = torch.as_tensor(sample["masks"]).as_subclass(Tensor) != 0
+    if "box_labels" in sample and masks.ndim == 3:
+        masks = masks[torch.as_tensor(sample["box_labels"]) == int(sample["label"])]
+    return mask_objectness(masks.any(0) if masks.ndim == 3 else masks)
+
+
+def _checked_boxes(boxes: Tensor) -> Tensor:
+    if boxes.ndim != 3 or boxes.shape[2] != 4:
+        raise ValueError(f"boxes must be (N, K, 4), got {tuple(boxes.shape)}")
+    if boxes.shape[1] == 0:
+        boxes = boxes.new_zeros(len(boxes), 1, 4)
+    return boxes if boxes.is_floating_point() else boxes.float()
+
+
+def _checked_size(size: tuple[int, int]) -> tuple[int, int]:
+    height, width = size
+    check_integer("height of size", height, low=1)
+    check_integer("width of size", width, low=1)
+    return height, width
