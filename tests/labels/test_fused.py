@@ -200,7 +200,7 @@ class _MeanSquare:
 
     def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
         height = block.take().copy_(block.logits)
-        squares = block.sum_of_squares(height)
+        squares = block.sum_of_products(height, height)
         if block.gradient is not None:
             block.add(height, scale, factor=2 / block.num_classes)
         return (squares,)

@@ -87,7 +87,7 @@ class ACLSTerm:
     def _add_others(self, block: Block, scale: Tensor) -> Tensor:
         """The part of the other classes; gives the sum of their squared excesses."""
         excess = block.excess(self.margin)
-        squares = block.sum_of_squares(excess)
+        squares = block.sum_of_products(excess, excess)
         if block.gradient is not None:
             factor = 2.0 * self._half * self.other_weight / (block.num_classes - 1)
             block.add(excess, scale, factor=factor)  # Eq. (12), other classes

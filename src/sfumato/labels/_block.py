@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -12,9 +13,9 @@ class Block:
     """A part (n, C, s) of the logits and, where wanted, of their gradient.
 
     What belongs to an entry has shape (n, 1, s), what belongs to a class (n, C, s). Class-sized
-    tensors live in buffers that the next block overwrites: `shifted` and `exponentials` are shared
-    by the terms and read only, `scratch` is free for the term that is running. Terms add to the
-    gradient in any order; what every fidelity has, multiples of the probabilities, of the label and
+    tensors live in buffers that the next block overwrites, the first of them where possible in the
+    gradient's own memory: `shifted` and `exponentials` are shared by the terms and read only,
+    `scratch` is free for the term that is running. Terms add to the gradient in any order; what every fidelity has, multiples of the probabilities, of the label and
     of 1, is summed per entry first and written once, by `close`.
 
     Attributes:
@@ -39,6 +40,7 @@ class Block:
         self.only_totals = only_totals
         self._buffers = buffers
         self._taken = 0
+        self._may_lend = gradient is not None and self._has_no_gaps(gradient)
         self._scratch: Tensor | None = None
         self._directions: Tensor | None = None
         self._of_probs: Tensor | None = None
@@ -51,6 +53,9 @@ class Block:
 
     def take(self) -> Tensor:
         """A class-sized buffer for one purpose; the same memory in the next block."""
+        if self._may_lend:
+            self._may_lend = False
+            return cast(Tensor, self.gradient)
         if self._taken == len(self._buffers):
             self._buffers.append(self.logits.new_empty(self.logits.numel()))
         flat = self._buffers[self._taken]
@@ -64,6 +69,11 @@ class Block:
         is_channels_last = positions > 1 and self.logits.stride(1) < self.logits.stride(2)
         inner = (1, classes) if is_channels_last else (positions, 1)
         return (classes * positions, *inner)
+
+    def _has_no_gaps(self, gradient: Tensor) -> bool:
+        """Whether it can be a buffer until its end is written over it, which saves cache."""
+        wanted = zip(gradient.shape, gradient.stride(), self._buffer_strides, strict=True)
+        return all(size == 1 or stride == other for size, stride, other in wanted)
 
     @property
     def scratch(self) -> Tensor:
@@ -132,12 +142,11 @@ class Block:
             return self._spread(_flat(buffer).sum())
         return buffer.sum(1, keepdim=True)
 
-    def sum_of_squares(self, buffer: Tensor) -> Tensor:
-        """sum_k t_k^2 of each entry; the mean over the entries if only totals are wanted."""
+    def sum_of_products(self, first: Tensor, second: Tensor) -> Tensor:
+        """sum_k s_k t_k of each entry; the mean over the entries if only totals are wanted."""
         if self.only_totals:
-            flat = _flat(buffer)
-            return self._spread(torch.dot(flat, flat))
-        return torch.square(buffer, out=self.scratch).sum(1, keepdim=True)
+            return self._spread(torch.dot(_flat(first), _flat(second)))
+        return torch.mul(first, second, out=self.scratch).sum(1, keepdim=True)
 
     def _spread(self, total: Tensor) -> Tensor:
         return (total / self.top.numel()).expand_as(self.top)
@@ -175,12 +184,13 @@ class Block:
 
     def add_between(self, coefficient: Tensor, *, factor: float = 1.0) -> None:
         """Add at the largest logit and subtract at the smallest; ties share it."""
-        # Measured from the middle, the ends are exactly half the range away: divided by that and
-        # cut to integers they are 1 and -1, all else is 0. It is two passes where masks take four.
-        half = -0.5 * self.low
-        signs = torch.add(self.shifted, half, out=self.scratch)
-        torch.div(signs, half, rounding_mode="trunc", out=signs)
-        if _number_of_units(signs) == 2 * half.numel():
+        # 1 + 2 x / range runs from 1 at the top to -1 at the bottom, and to just beyond it by the
+        # slightly larger factor, whatever its rounding; cut to integers, all else is 0. Classes
+        # that are nearly tied may count as ties here: then the masks decide, at twice the passes.
+        slope = (1.0 + 4.0 * torch.finfo(self.low.dtype).eps) * -2.0 / self.low
+        one = slope.new_ones(())
+        signs = torch.addcmul(one, self.shifted, slope, out=self.scratch).trunc_()
+        if _number_of_units(signs) == 2 * slope.numel():
             self.add(signs, coefficient, factor=factor)
         else:
             self.add_at(0.0, coefficient, factor=factor)

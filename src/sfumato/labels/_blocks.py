@@ -11,7 +11,7 @@ from sfumato.labels._block import Block
 
 # Per thread. A few float32 tensors of this many elements stay in the caches of a core, while each
 # operation is still long enough to be worth waking its threads.
-BLOCK_ELEMENTS = 1 << 19
+BLOCK_ELEMENTS = 1 << 18
 # A block is at most this part of the logits, so that its buffers together are smaller than they.
 LARGEST_SHARE = 9
 # Counts of up to this many elements are exact in float32.

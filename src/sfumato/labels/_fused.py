@@ -13,7 +13,7 @@ hands it out. A term looks like
 
         def accumulate(self, block, scale):
             height = block.take().copy_(block.logits)
-            squares = block.sum_of_squares(height)
+            squares = block.sum_of_products(height, height)
             if block.gradient is not None:
                 block.add(height, scale, factor=2 / block.num_classes)
             return (squares,)
@@ -89,6 +89,7 @@ def evaluate_terms(
     computed. An empty or all-ignored batch gives 0 with zero gradient. `fused=False` leaves it all
     to autograd, for terms without `accumulate`.
     """
+    terms = [term for term in terms if isinstance(term.weight, Tensor) or term.weight != 0]
     with full_precision(entries.logits):
         scales = tuple(_scale(entries, weighted, reduction) for weighted in terms)
         each = tuple(weighted.term for weighted in terms)

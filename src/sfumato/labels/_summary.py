@@ -81,11 +81,19 @@ class _Sweep:
         for block, (samples, positions) in blocks(self.logits, self.per_entry(target), None):
             yield block, (samples, slice(None), positions)
 
-    def exponentials(self, top: Tensor, out: Tensor) -> Iterator[tuple[Tensor, Place]]:
-        """exp(z - top) of each block, written to its place in `out`."""
+    def exponentials(
+        self, top: Tensor, gradient: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor, Block, Place]]:
+        """exp(z - top) of each block in a buffer, the place of its gradient, the block, its place.
+
+        The buffer may be that part of the gradient; strided maps would fall out of the cache there.
+        """
+        buffers: list[Tensor] = []
         for samples, positions in block_slices(self.logits):
             here = (samples, slice(None), positions)
-            yield torch.sub(self.logits[here], top[here], out=out[here]).exp_(), here
+            part = gradient[here]
+            block = Block(self.logits[here], None, part, buffers)
+            yield torch.sub(block.logits, top[here], out=block.take()).exp_(), part, block, here
 
 
 class _LabelAndTop(torch.autograd.Function):
@@ -105,7 +113,7 @@ class _LabelAndTop(torch.autograd.Function):
 
     @staticmethod
     def backward(
-        ctx: Any, grad_label: Tensor, grad_top: Tensor, _: Tensor
+        ctx: Any, grad_label: Tensor, grad_top: Tensor, grad_predicted: Tensor
     ) -> tuple[Tensor, None, None]:
         logits, target, valid, predicted, largest, normaliser = ctx.saved_tensors
         if torch.is_grad_enabled():
@@ -117,8 +125,8 @@ class _LabelAndTop(torch.autograd.Function):
         at_top = sweep.per_entry(grad_top * valid)
         factor = -(at_label + at_top) / normaliser
         target, predicted = sweep.per_entry(target), sweep.per_entry(predicted)
-        for part, here in sweep.exponentials(largest, gradient):
-            part.mul_(factor[here])
+        for exponentials, part, _, here in sweep.exponentials(largest, gradient):
+            torch.mul(exponentials, factor[here], out=part)
             part.scatter_add_(1, target[here], at_label[here])
             part.scatter_add_(1, predicted[here], at_top[here])
         return gradient.reshape(logits.shape), None, None
@@ -151,10 +159,14 @@ class _LabelAndTotals(torch.autograd.Function):
         factor = sweep.per_entry(valid) / normaliser
         target = sweep.per_entry(target)
         direction = grad_totals.view(1, -1, 1)
-        for part, here in sweep.exponentials(largest, gradient):
+        for exponentials, part, block, here in sweep.exponentials(largest, gradient):
             # d (sum_c v_c p_c) / dz_k = p_k (v_k - sum_c v_c p_c)
-            mean = torch.einsum("c,ncs->ns", grad_totals, part).unsqueeze(1) / normaliser[here]
-            part.mul_(direction - (mean + at_label[here])).mul_(factor[here])
+            mean = torch.einsum("c,ncs->ns", grad_totals, exponentials).unsqueeze(1)
+            mean /= normaliser[here]
+            share = factor[here]
+            fall = (mean + at_label[here]).mul_(share).neg_()
+            slope = torch.addcmul(fall, direction, share, out=block.take())
+            torch.mul(exponentials, slope, out=part)
             part.scatter_add_(1, target[here], at_label[here])
         return gradient.reshape(logits.shape), None, None
 

@@ -27,15 +27,16 @@ class EntropyTerm:
         return (log_probs.exp() * log_probs.clamp(min=_LEAST_LOG)).sum(1) / logits.shape[1]
 
     def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
-        products = torch.sub(block.shifted, block.log_normaliser, out=block.scratch)
-        products.clamp_(min=_LEAST_LOG).mul_(block.exponentials)
-        negative_entropy = products.sum(1, keepdim=True) / block.normaliser
+        # With x the shifted logits, log p = x - log sum exp x.
+        products = torch.clamp(block.shifted, min=_LEAST_LOG, out=block.scratch)
+        products.mul_(block.exponentials)
+        mean = products.sum(1, keepdim=True) / block.normaliser  # sum_j p_j x_j
         if block.gradient is not None:
-            # d/dz_k sum_j p_j log p_j = p_k (log p_k - sum_j p_j log p_j)
+            # d/dz_k sum_j p_j log p_j = p_k (log p_k - sum_j p_j log p_j) = p_k (x_k - mean)
             share = scale / block.num_classes
             block.add(products, share / block.normaliser)
-            block.add_probs(-share * negative_entropy)
-        return (negative_entropy,)
+            block.add_probs(-share * mean)
+        return (mean - block.log_normaliser,)
 
     def finish(self, statistics: Sequence[Tensor], num_classes: int) -> Tensor:
         return statistics[0] / num_classes

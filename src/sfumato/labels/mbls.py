@@ -26,14 +26,18 @@ class MarginTerm:
         return torch.relu(distance - self.margin).sum(1) / logits.shape[1]
 
     def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
-        excess = block.excess(self.margin)
-        total = block.sum_of(excess)
-        if block.gradient is not None and block.may_be_active(total):
-            # Classes beyond the margin all go up by the same, and the top down by their sum.
-            raised = block.beyond(self.margin, scale / -block.num_classes, out=excess)
-            pull = raised.sum(1, keepdim=True)
-            block.add(raised)
-            block.add_at(0.0, pull, factor=-1.0)
+        if block.gradient is None:
+            return (block.sum_of(block.excess(self.margin)),)
+        # Classes beyond the margin all go up by the same step, and the top down by their sum.
+        step = scale / -block.num_classes
+        raised = block.beyond(self.margin, step, out=block.take())
+        pull = raised.sum(1, keepdim=True)
+        if not block.may_be_active(pull):
+            return (torch.zeros_like(pull),)
+        # The penalty is linear there, so that its value is a product with its gradient.
+        total = (block.sum_of_products(block.shifted, raised) + self.margin * pull) / step
+        block.add(raised)
+        block.add_at(0.0, pull, factor=-1.0)
         return (total,)
 
     def finish(self, statistics: Sequence[Tensor], num_classes: int) -> Tensor:
