@@ -184,13 +184,12 @@ class Block:
 
     def add_between(self, coefficient: Tensor, *, factor: float = 1.0) -> None:
         """Add at the largest logit and subtract at the smallest; ties share it."""
-        # 1 + 2 x / range runs from 1 at the top to -1 at the bottom, and to just beyond it by the
-        # slightly larger factor, whatever its rounding; cut to integers, all else is 0. Classes
-        # that are nearly tied may count as ties here: then the masks decide, at twice the passes.
-        slope = (1.0 + 4.0 * torch.finfo(self.low.dtype).eps) * -2.0 / self.low
-        one = slope.new_ones(())
-        signs = torch.addcmul(one, self.shifted, slope, out=self.scratch).trunc_()
-        if _number_of_units(signs) == 2 * slope.numel():
+        # Measured from the middle, the ends are exactly half the range away: divided by that and
+        # cut to integers they are 1 and -1, all else is 0. It is two passes where masks take four.
+        half = -0.5 * self.low
+        signs = torch.add(self.shifted, half, out=self.scratch)
+        torch.div(signs, half, rounding_mode="trunc", out=signs)
+        if _number_of_units(signs) == 2 * half.numel():
             self.add(signs, coefficient, factor=factor)
         else:
             self.add_at(0.0, coefficient, factor=factor)

@@ -179,14 +179,14 @@ class _Fused(torch.autograd.Function):
             (result,) = torch.autograd.grad(loss, logits, grad_output, create_graph=True)
             return result, None, None
         factor = grad_output.unsqueeze(1) if ctx.plan.reduction == "none" else grad_output
-        if not _may_hand_out(grad_output):
+        if not may_hand_out(grad_output):
             return gradient * factor, None, None
         if factor.device.type == "cpu" and factor.numel() == 1 and factor.item() == 1.0:
             return gradient, None, None
         return gradient.mul_(factor), None, None
 
 
-def _may_hand_out(grad_output: Tensor) -> bool:
-    """Whether the stored gradient is needed no more: one backward pass, of one loss."""
+def may_hand_out(grad_output: Tensor) -> bool:
+    """Whether what was stored for backward is needed no more: one backward pass, of one loss."""
     is_batched = is_traced() or torch._C._functorch.is_legacy_batchedtensor(grad_output)
     return not (is_batched or torch._C._autograd._get_current_graph_task_keep_graph())

@@ -2,8 +2,8 @@
 
 MMCE, MDCA and CRL need two numbers of each entry, or the mean prediction of the batch, but never
 the softmax itself. Here one pass over memory reads the logits block by block and another, in
-backward, writes their gradient; nothing of their size is kept in between. Ignored entries get no
-gradient.
+backward, writes their gradient. In between nothing of their size is kept, or, for the totals, the
+exponentials, whose memory becomes the gradient. Ignored entries get no gradient.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.autograd import forward_ad
 
 from sfumato.labels._blocks import Block, as_maps, block_slices, blocks
 from sfumato.labels._entries import Entries, is_traced
+from sfumato.labels._fused import may_hand_out
 
 Place = tuple[slice, slice, slice]
 
@@ -81,19 +82,11 @@ class _Sweep:
         for block, (samples, positions) in blocks(self.logits, self.per_entry(target), None):
             yield block, (samples, slice(None), positions)
 
-    def exponentials(
-        self, top: Tensor, gradient: Tensor
-    ) -> Iterator[tuple[Tensor, Tensor, Block, Place]]:
-        """exp(z - top) of each block in a buffer, the place of its gradient, the block, its place.
-
-        The buffer may be that part of the gradient; strided maps would fall out of the cache there.
-        """
-        buffers: list[Tensor] = []
+    def exponentials(self, top: Tensor, out: Tensor) -> Iterator[tuple[Tensor, Place]]:
+        """exp(z - top) of each block, written to its place in `out`."""
         for samples, positions in block_slices(self.logits):
             here = (samples, slice(None), positions)
-            part = gradient[here]
-            block = Block(self.logits[here], None, part, buffers)
-            yield torch.sub(block.logits, top[here], out=block.take()).exp_(), part, block, here
+            yield torch.sub(self.logits[here], top[here], out=out[here]).exp_(), here
 
 
 class _LabelAndTop(torch.autograd.Function):
@@ -113,7 +106,7 @@ class _LabelAndTop(torch.autograd.Function):
 
     @staticmethod
     def backward(
-        ctx: Any, grad_label: Tensor, grad_top: Tensor, grad_predicted: Tensor
+        ctx: Any, grad_label: Tensor, grad_top: Tensor, _: Tensor
     ) -> tuple[Tensor, None, None]:
         logits, target, valid, predicted, largest, normaliser = ctx.saved_tensors
         if torch.is_grad_enabled():
@@ -125,8 +118,8 @@ class _LabelAndTop(torch.autograd.Function):
         at_top = sweep.per_entry(grad_top * valid)
         factor = -(at_label + at_top) / normaliser
         target, predicted = sweep.per_entry(target), sweep.per_entry(predicted)
-        for exponentials, part, _, here in sweep.exponentials(largest, gradient):
-            torch.mul(exponentials, factor[here], out=part)
+        for part, here in sweep.exponentials(largest, gradient):
+            part.mul_(factor[here])
             part.scatter_add_(1, target[here], at_label[here])
             part.scatter_add_(1, predicted[here], at_top[here])
         return gradient.reshape(logits.shape), None, None
@@ -136,37 +129,38 @@ class _LabelAndTotals(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         sweep = _Sweep(logits)
-        label, largest, normaliser = sweep.empty(), sweep.empty(), sweep.empty()
+        label, normaliser = sweep.empty(), sweep.empty()
         totals = logits.new_zeros(logits.shape[1])
         counted = sweep.per_entry(valid).to(logits.dtype)
+        kept = torch.empty_like(sweep.logits) if ctx.needs_input_grad[0] else None
         for block, here in sweep.blocks(target):
-            label[here] = block.log_prob_of_label()
-            largest[here], normaliser[here] = block.top, block.normaliser
-            share = counted[here] / block.normaliser
-            totals += torch.einsum("ncs,nos->c", block.exponentials, share)
-        ctx.save_for_backward(logits, target, valid, largest, normaliser)
-        return label.view(target.shape), totals
+            out = block.take() if kept is None else kept[here]
+            part = torch.sub(block.logits, block.top, out=out).exp_()
+            label[here] = block.logits.gather(1, block.labels) - block.top
+            normaliser[here] = part.sum(1, keepdim=True)
+            share = counted[here] / normaliser[here]
+            totals += torch.einsum("ncs,nos->c", part, share)
+        ctx.save_for_backward(logits, target, valid, kept, normaliser)
+        return (label - normaliser.log()).view(target.shape), totals
 
     @staticmethod
     def backward(ctx: Any, grad_label: Tensor, grad_totals: Tensor) -> tuple[Tensor, None, None]:
-        logits, target, valid, largest, normaliser = ctx.saved_tensors
+        logits, target, valid, kept, normaliser = ctx.saved_tensors
         if torch.is_grad_enabled():
             outputs = _plain_label_and_totals(Entries(logits, target, valid))
             return _again(outputs, logits, (grad_label, grad_totals)), None, None
         sweep = _Sweep(logits)
-        gradient = torch.empty_like(sweep.logits)
+        gradient = kept if may_hand_out(grad_totals) else kept.clone()
         at_label = sweep.per_entry(grad_label * valid)
         factor = sweep.per_entry(valid) / normaliser
         target = sweep.per_entry(target)
         direction = grad_totals.view(1, -1, 1)
-        for exponentials, part, block, here in sweep.exponentials(largest, gradient):
+        for samples, positions in block_slices(sweep.logits):
+            here = (samples, slice(None), positions)
+            part = gradient[here]
             # d (sum_c v_c p_c) / dz_k = p_k (v_k - sum_c v_c p_c)
-            mean = torch.einsum("c,ncs->ns", grad_totals, exponentials).unsqueeze(1)
-            mean /= normaliser[here]
-            share = factor[here]
-            fall = (mean + at_label[here]).mul_(share).neg_()
-            slope = torch.addcmul(fall, direction, share, out=block.take())
-            torch.mul(exponentials, slope, out=part)
+            mean = torch.einsum("c,ncs->ns", grad_totals, part).unsqueeze(1) / normaliser[here]
+            part.mul_(direction - (mean + at_label[here])).mul_(factor[here])
             part.scatter_add_(1, target[here], at_label[here])
         return gradient.reshape(logits.shape), None, None
 
