@@ -15,8 +15,9 @@ class Block:
     What belongs to an entry has shape (n, 1, s), what belongs to a class (n, C, s). Class-sized
     tensors live in buffers that the next block overwrites, the first of them where possible in the
     gradient's own memory: `shifted` and `exponentials` are shared by the terms and read only,
-    `scratch` is free for the term that is running. Terms add to the gradient in any order; what every fidelity has, multiples of the probabilities, of the label and
-    of 1, is summed per entry first and written once, by `close`.
+    `scratch` is free for the term that is running. Terms add to the gradient in any order; what
+    every fidelity has, multiples of the probabilities, of the label and of 1, is summed per entry
+    first and written once, by `close`.
 
     Attributes:
         logits: (n, C, s).
