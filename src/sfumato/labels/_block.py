@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -13,11 +12,10 @@ class Block:
     """A part (n, C, s) of the logits and, where wanted, of their gradient.
 
     What belongs to an entry has shape (n, 1, s), what belongs to a class (n, C, s). Class-sized
-    tensors live in buffers that the next block overwrites, the first of them where possible in the
-    gradient's own memory: `shifted` and `exponentials` are shared by the terms and read only,
-    `scratch` is free for the term that is running. Terms add to the gradient in any order; what
-    every fidelity has, multiples of the probabilities, of the label and of 1, is summed per entry
-    first and written once, by `close`.
+    tensors live in buffers that the next block overwrites: `shifted` and `exponentials` are shared
+    by the terms and read only, `scratch` is free for the term that is running. Terms add to the
+    gradient in any order; what every fidelity has, multiples of the probabilities, of the label and
+    of 1, is summed per entry first and written once, by `close`.
 
     Attributes:
         logits: (n, C, s).
@@ -41,7 +39,6 @@ class Block:
         self.only_totals = only_totals
         self._buffers = buffers
         self._taken = 0
-        self._may_lend = gradient is not None and self._has_no_gaps(gradient)
         self._scratch: Tensor | None = None
         self._directions: Tensor | None = None
         self._of_probs: Tensor | None = None
@@ -54,9 +51,6 @@ class Block:
 
     def take(self) -> Tensor:
         """A class-sized buffer for one purpose; the same memory in the next block."""
-        if self._may_lend:
-            self._may_lend = False
-            return cast(Tensor, self.gradient)
         if self._taken == len(self._buffers):
             self._buffers.append(self.logits.new_empty(self.logits.numel()))
         flat = self._buffers[self._taken]
@@ -70,11 +64,6 @@ class Block:
         is_channels_last = positions > 1 and self.logits.stride(1) < self.logits.stride(2)
         inner = (1, classes) if is_channels_last else (positions, 1)
         return (classes * positions, *inner)
-
-    def _has_no_gaps(self, gradient: Tensor) -> bool:
-        """Whether it can be a buffer until its end is written over it, which saves cache."""
-        wanted = zip(gradient.shape, gradient.stride(), self._buffer_strides, strict=True)
-        return all(size == 1 or stride == other for size, stride, other in wanted)
 
     @property
     def scratch(self) -> Tensor:
