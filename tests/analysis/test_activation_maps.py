@@ -48,9 +48,13 @@ def test_cam_is_weights_times_features_and_adds_up_to_the_logit() -> None:
 
 @pytest.mark.parametrize(
     "build",
-    [_network, lambda: resnet18(num_classes=5), lambda: resnet(8, num_classes=5, width=4, kind="preactivation")],
+    [
+        _network,
+        lambda: resnet18(num_classes=5),
+        lambda: resnet(8, num_classes=5, width=4, kind="preactivation"),
+    ],
     ids=["ours", "torchvision", "preactivation"],
-)  # fmt: skip
+)
 def test_grad_cam_is_cam_without_its_negative_part(build: Callable[[], nn.Module]) -> None:
     model, images = build().eval(), torch.randn(2, 3, 64, 64)
     cam = class_activation_map(model, images)

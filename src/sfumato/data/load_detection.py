@@ -10,7 +10,7 @@ from sfumato.data.detection import DetectionSplits
 from sfumato.data.scenes.objects import load_objects
 
 DETECTION_SOURCES: dict[str, Callable[..., DetectionSplits]] = {
-    "scenes": load_objects,
+    "scene_objects": load_objects,
     "coco": load_coco,
 }
 
@@ -19,10 +19,10 @@ def load_detection_data(spec: Spec) -> DetectionSplits:
     """Train, validation and test sets of a detection source, as `load_data` for labels.
 
     Example:
-        >>> spec = {"name": "scenes", "train": 8, "validation": 4, "test": 4, "size": 32}
+        >>> spec = {"name": "scene_objects", "train": 8, "validation": 4, "test": 4, "size": 32}
         >>> len(load_detection_data(spec).train)
         8
     """
-    source = resolve(spec, DETECTION_SOURCES, "data of task detect")
+    source = resolve(spec, DETECTION_SOURCES, "detection data")
     splits: DetectionSplits = source.build(**source.params)
     return splits

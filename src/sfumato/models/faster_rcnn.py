@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +16,6 @@ from sfumato._checks import check_integer, check_number
 from sfumato.features.stages import find_stages
 from sfumato.features.trace import record
 from sfumato.models.network import StagedNetwork
-
-if TYPE_CHECKING:
-    from torchvision.models.detection import FasterRCNN
 
 
 class StageMaps(nn.Module):
@@ -93,7 +89,7 @@ def faster_rcnn(
     proposals: int = 100,
     detections: int = 50,
     freeze_norm: bool = True,
-) -> FasterRCNN:
+) -> nn.Module:
     """Put a trained classifier's stem and stages into Faster R-CNN with a feature pyramid.
 
     Made for small images (32 to 128 pixels), which are used at their own size: torchvision's
@@ -115,13 +111,13 @@ def faster_rcnn(
         anchor_scale: side of a level's anchors in its strides.
         proposals: most proposals of an image.
         detections: most detections of an image.
-        freeze_norm: keep the classifier's batch-norm statistics and factors as they are, as is usual
-            in fine-tuning. Turn it off for a classifier that was not trained.
+        freeze_norm: keep the classifier's batch-norm statistics and factors as they are, as is
+            usual in fine-tuning. Turn it off for a classifier that was not trained.
 
     Returns:
-        `model(images, targets)` gives a dict of losses in training, `model(images)` a list of
-        dicts with `boxes`, `scores`, `labels` (1 to num_classes) in evaluation; images are lists of
-        (3, H, W) in [0, 1].
+        torchvision's `FasterRCNN`. In training `model(images, targets)` gives a dict of losses, in
+        evaluation `model(images)` a list of dicts with `boxes`, `scores`, `labels` (1 to
+        num_classes); images are lists of (3, H, W) in [0, 1].
 
     Raises:
         ValueError: no stage of stride `finest`, or a number out of range.
@@ -160,7 +156,7 @@ def faster_rcnn(
         canonical_scale=round(anchor_scale * 16 / math.sqrt(2)),
         canonical_level=4,
     )
-    return FasterRCNN(
+    detector: nn.Module = FasterRCNN(
         backbone,
         min_size=1,
         max_size=100_000,
@@ -179,6 +175,7 @@ def faster_rcnn(
         box_detections_per_img=detections,
         _skip_resize=True,
     )
+    return detector
 
 
 def _box_head(channels: int, hidden: int) -> nn.Module:
