@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -158,10 +159,6 @@ def faster_rcnn(
     )
     detector: nn.Module = FasterRCNN(
         backbone,
-        min_size=1,
-        max_size=100_000,
-        image_mean=list(mean),
-        image_std=list(std),
         rpn_anchor_generator=AnchorGenerator(sizes, ((0.5, 1.0, 2.0),) * len(sizes)),
         rpn_pre_nms_top_n_train=2 * proposals,
         rpn_pre_nms_top_n_test=proposals,
@@ -173,9 +170,22 @@ def faster_rcnn(
         box_predictor=_box_predictor(hidden, num_classes + 1),
         box_batch_size_per_image=min(512, proposals),
         box_detections_per_img=detections,
-        _skip_resize=True,
     )
+    detector.transform = _own_size(mean, std)
     return detector
+
+
+def _own_size(mean: Sequence[float], std: Sequence[float]) -> nn.Module:
+    """torchvision's standardisation and padding without its resizing."""
+    from torchvision.models.detection.transform import GeneralizedRCNNTransform
+
+    class OwnSize(GeneralizedRCNNTransform):  # type: ignore[misc]
+        def resize(self, image: Tensor, target: Any = None) -> tuple[Tensor, Any]:
+            return image, target
+
+    # The two sizes are for `resize` only.
+    transform: nn.Module = OwnSize(1, 1, list(mean), list(std))
+    return transform
 
 
 def _box_head(channels: int, hidden: int) -> nn.Module:
