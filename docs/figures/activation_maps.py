@@ -37,9 +37,7 @@ def main(work: Path, picture: Path) -> None:
         network = load_network(done)
         maps = grad_cam_plus_plus(network.network, network.standardise(test.images), test.labels)
         scores = localisation_scores(maps.maps, test.boxes)
-        accuracy = done.metrics()["test"]["accuracy"]
-        print(f"{title}: accuracy {accuracy:.3f}, IoU {scores.iou:.3f} at {scores.threshold:.2f}, "
-              f"box accuracy {scores.box_accuracy:.3f}, pointing {scores.pointing:.3f}")  # fmt: skip
+        print(f"{title}: accuracy {done.metrics()['test']['accuracy']:.3f}, {scores}")
         shown = grad_cam_plus_plus(
             network.network, network.standardise(test.images[:SHOWN]), test.labels[:SHOWN]
         )
