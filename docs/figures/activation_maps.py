@@ -15,10 +15,10 @@ from sfumato.data import load_data
 from sfumato.engine import RunConfig, load_network, parse, run
 
 RECIPE = {
-    "data": {"name": "scenes", "size": 32, "train": 1500, "validation": 100, "test": 500},
+    "data": {"name": "scenes", "size": 32, "train": 2000, "validation": 100, "test": 500},
     "model": {"name": "resnet", "depth": 8, "width": 16},
-    "augment": {"name": "basic", "crop": 4},
-    "train": {"epochs": 8, "batch_size": 50},
+    "augment": {"name": "basic", "crop": 2},
+    "train": {"epochs": 15, "batch_size": 50, "learning_rate": 0.03, "weight_decay": 0.0001},
     "evaluate": {"resamples": 0},
 }
 LOSSES = {
@@ -37,7 +37,8 @@ def main(work: Path, picture: Path) -> None:
         network = load_network(done)
         maps = grad_cam_plus_plus(network.network, network.standardise(test.images), test.labels)
         scores = localisation_scores(maps.maps, test.boxes)
-        print(f"{title}: accuracy {done.metrics()['test']['accuracy']:.3f}, {scores}")
+        print(f"{title}: accuracy {done.metrics()['test']['accuracy']:.3f}")
+        print(f"    IoU {scores.iou:.3f}, pointing {scores.pointing:.3f}")
         shown = grad_cam_plus_plus(
             network.network, network.standardise(test.images[:SHOWN]), test.labels[:SHOWN]
         )

@@ -72,7 +72,8 @@ def plot_activation_maps(
     if not found:
         raise ValueError("found must hold the maps of at least one model, got none")
     rows, columns = len(images), 1 + len(found)
-    figure = Figure(figsize=(1.7 * columns, 2.1 * rows), layout="constrained")
+    figure = Figure(figsize=(1.7 * columns, 2.1 * rows + 0.2))
+    figure.set_layout_engine("constrained", h_pad=0.08)
     axes = figure.subplots(rows, columns, squeeze=False)
     for row in range(rows):
         _show(axes[row, 0], images[row], None if boxes is None else boxes[row])
