@@ -1,5 +1,12 @@
 """Why smoothing works: spectra, landscapes, profiles."""
 
+from sfumato.analysis.activation_figures import overlay_maps, plot_activation_maps
+from sfumato.analysis.activation_maps import (
+    ActivationMaps,
+    class_activation_map,
+    grad_cam,
+    grad_cam_plus_plus,
+)
 from sfumato.analysis.directions import filter_direction
 from sfumato.analysis.feature_covariance import (
     FeatureCovariance,
@@ -31,6 +38,7 @@ from sfumato.analysis.hessian_figures import (
 )
 from sfumato.analysis.landscape import LossLandscape, loss_landscape
 from sfumato.analysis.landscape_figures import plot_loss_landscapes
+from sfumato.analysis.localisation import Localisation, localisation_scores
 from sfumato.analysis.loss_variance import LossVariance, loss_variance, plot_loss_variances
 from sfumato.analysis.sharpness import ExpectedSharpness, expected_sharpness
 from sfumato.analysis.smoothing_profile import (
@@ -41,6 +49,7 @@ from sfumato.analysis.smoothing_profile import (
 )
 
 __all__ = [
+    "ActivationMaps",
     "ExpectedSharpness",
     "FeatureCovariance",
     "FeatureDeviation",
@@ -48,10 +57,12 @@ __all__ = [
     "FrequencyResponse",
     "HessianDensity",
     "HessianSpectrum",
+    "Localisation",
     "LossLandscape",
     "LossVariance",
     "SmoothingProfile",
     "active_share",
+    "class_activation_map",
     "eigenvalue_outliers",
     "expected_sharpness",
     "feature_covariance",
@@ -59,10 +70,15 @@ __all__ = [
     "feature_spectrum",
     "filter_direction",
     "frequency_response",
+    "grad_cam",
+    "grad_cam_plus_plus",
     "hessian_density",
     "hessian_max_spectrum",
+    "localisation_scores",
     "loss_landscape",
     "loss_variance",
+    "overlay_maps",
+    "plot_activation_maps",
     "plot_feature_covariances",
     "plot_feature_deviations",
     "plot_feature_spectra",

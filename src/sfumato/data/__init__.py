@@ -14,9 +14,12 @@ from sfumato.data.arrays import load_npz, read_npz
 from sfumato.data.augment import Augment, BatchAugment
 from sfumato.data.balance import median_frequency_weights
 from sfumato.data.camvid import load_camvid
+from sfumato.data.coco import load_coco, read_coco
 from sfumato.data.dataset import ArrayDataset, DataSplits, Sample
+from sfumato.data.detection import DetectionDataset, DetectionLoader, DetectionSplits, Objects
 from sfumato.data.folders import load_folder
 from sfumato.data.load import SOURCES, load_data
+from sfumato.data.load_detection import DETECTION_SOURCES, load_detection_data
 from sfumato.data.loader import TensorLoader
 from sfumato.data.objects import context_only, single_objects, with_context
 from sfumato.data.resized_crop import ResizedCrop
@@ -28,6 +31,7 @@ from sfumato.data.voc import load_voc_segmentation
 from sfumato.data.window import RandomWindow
 
 __all__ = [
+    "DETECTION_SOURCES",
     "SOURCES",
     "AnnotatedImage",
     "Annotations",
@@ -35,6 +39,10 @@ __all__ = [
     "Augment",
     "BatchAugment",
     "DataSplits",
+    "DetectionDataset",
+    "DetectionLoader",
+    "DetectionSplits",
+    "Objects",
     "RandomWindow",
     "ResizedCrop",
     "Sample",
@@ -45,7 +53,9 @@ __all__ = [
     "divide",
     "load_annotated",
     "load_camvid",
+    "load_coco",
     "load_data",
+    "load_detection_data",
     "load_folder",
     "load_npz",
     "load_tiny_imagenet",

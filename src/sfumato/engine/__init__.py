@@ -2,6 +2,8 @@
 
 from sfumato.engine.checkpoint import Checkpoint, load_checkpoint, load_weights, save_checkpoint
 from sfumato.engine.config import ConfigError, Strict, TrainConfig, content_hash, fingerprint, parse
+from sfumato.engine.detect import detector_from
+from sfumato.engine.detection_metrics import detection_metrics
 from sfumato.engine.ensembles import load_ensemble, load_predictor
 from sfumato.engine.networks import NetworkFacts, TrainedNetwork, load_network
 from sfumato.engine.results import Predictions, RunDirectory
@@ -24,6 +26,8 @@ __all__ = [
     "TrainedNetwork",
     "Trainer",
     "content_hash",
+    "detection_metrics",
+    "detector_from",
     "evaluate_robustness",
     "fingerprint",
     "load_checkpoint",

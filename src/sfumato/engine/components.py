@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from sfumato import labels
 from sfumato._spec import Resolved, Spec, resolve
-from sfumato.data import SOURCES, ArrayDataset, BatchAugment
+from sfumato.data import DETECTION_SOURCES, SOURCES, ArrayDataset, BatchAugment
 from sfumato.engine.augmentation import AUGMENTATIONS
 from sfumato.engine.soft_labels import LABELS, ObjectnessLabels
 from sfumato.engine.transforms import mollify
 from sfumato.features import add_dropout, add_smoothing
 from sfumato.inputs import Mollify
 from sfumato.models import (
+    faster_rcnn,
     is_segmentation_model,
     resnet,
     torchvision_model,
@@ -27,6 +28,7 @@ from sfumato.models import (
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"resnet": resnet, "vgg": vgg, "unet": unet}
 SEGMENTATION_MODELS = ("unet",)
+DETECTORS: dict[str, Callable[..., nn.Module]] = {"faster_rcnn": faster_rcnn}
 LOSSES: dict[str, Callable[..., nn.Module]] = {
     "cross_entropy": labels.CrossEntropyLoss,
     "focal": labels.FocalLoss,
@@ -50,17 +52,20 @@ SUPPLIED = (
     "class_weight",
     "reduction",
 )
+FROM_CLASSIFIER = ("classifier", "mean", "std")
 TORCHVISION = "torchvision:"
 
 
 def resolve_data(spec: Spec) -> Resolved:
     """Check a data spec without loading anything."""
-    return resolve(spec, SOURCES, "data")
+    return resolve(spec, {**SOURCES, **DETECTION_SOURCES}, "data")
 
 
 def resolve_model(spec: Spec) -> Resolved:
     """Check a model spec; `torchvision:resnet50` names any torchvision model."""
     name = spec if isinstance(spec, str) else spec.get("name", "")
+    if name in DETECTORS:
+        return resolve_detector(spec)
     if not str(name).startswith(TORCHVISION):
         return resolve(spec, MODELS, "model", supplied=SUPPLIED)
 
@@ -83,6 +88,11 @@ def resolve_model(spec: Spec) -> Resolved:
         return add_smoothing(model, torch.zeros(2, 3, *image_size)) if smooth else model
 
     return resolve(spec, {str(name): build}, "model", supplied=SUPPLIED)
+
+
+def resolve_detector(spec: Spec) -> Resolved:
+    """Check a detector's spec; its trunk and standardisation come from a classifier run."""
+    return resolve(spec, DETECTORS, "model", supplied=(*SUPPLIED, *FROM_CLASSIFIER))
 
 
 def resolve_loss(spec: Spec) -> Resolved:

@@ -9,7 +9,7 @@ from pathlib import Path
 from lightning_fabric import Fabric
 
 from sfumato._files import write_json
-from sfumato.engine import classify, segment
+from sfumato.engine import classify, detect, segment
 from sfumato.engine.config import TrainConfig, fingerprint
 from sfumato.engine.environment import environment_facts
 from sfumato.engine.results import RunDirectory
@@ -18,7 +18,11 @@ from sfumato.engine.run_config import RunConfig, training_content
 # A task trains (which does nothing where the checkpoint is at its last epoch), predicts and
 # measures; what it keeps through the directory is not computed again by a later evaluation.
 Task = Callable[[Fabric, RunConfig, RunDirectory, bool], None]
-TASKS: dict[str, Task] = {"classify": classify.execute, "segment": segment.execute}
+TASKS: dict[str, Task] = {
+    "classify": classify.execute,
+    "segment": segment.execute,
+    "detect": detect.execute,
+}
 
 
 def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from sfumato._spec import Resolved, Spec
 from sfumato.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
@@ -17,7 +17,7 @@ from sfumato.engine.components import (
     resolve_loss,
     resolve_model,
 )
-from sfumato.engine.config import Strict, TrainConfig
+from sfumato.engine.config import Strict, TrainConfig, parse
 from sfumato.engine.task_rules import check_task
 
 
@@ -88,7 +88,7 @@ class EvaluateConfig(Strict):
 class RunConfig(Strict):
     """Data, network, loss, training and evaluation. Specs are kept resolved, defaults included."""
 
-    task: Literal["classify", "segment"] = "classify"
+    task: Literal["classify", "segment", "detect"] = "classify"
     data: dict[str, Any]
     model: dict[str, Any]
     loss: dict[str, Any] = Field({"name": "cross_entropy"}, validate_default=True)
@@ -103,6 +103,8 @@ class RunConfig(Strict):
         "equal", exclude_if=lambda value: value == "equal"
     )
     seed: int = Field(0, ge=0)
+    # For task detect: the classifier whose trunk is used, as a run's directory or as a recipe.
+    classifier: dict[str, Any] | str | None = Field(None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _fits_task(self) -> RunConfig:
@@ -138,6 +140,15 @@ class RunConfig(Strict):
     @classmethod
     def _labels(cls, spec: Spec | None) -> dict[str, Any] | None:
         return None if spec is None else _resolved(resolve_labels, spec)
+
+    @field_validator("classifier", mode="before")
+    @classmethod
+    def _classifier(cls, content: Any, info: ValidationInfo) -> Any:
+        """A recipe is kept resolved; it has the run's seed where it names none."""
+        if not isinstance(content, dict):
+            return content
+        recipe = parse(cls, {"seed": info.data.get("seed", 0), **content}, "classifier")
+        return recipe.model_dump(mode="json")
 
 
 # They read the weights and never change them; every other section decides the weights.

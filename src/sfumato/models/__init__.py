@@ -1,5 +1,6 @@
 """Networks of the papers at CIFAR and ImageNet stems, and torchvision's by name."""
 
+from sfumato.models.faster_rcnn import faster_rcnn
 from sfumato.models.heads import GlobalMedianPool2d, Head, classifier
 from sfumato.models.network import StagedNetwork
 from sfumato.models.parts import SmoothOptions
@@ -21,6 +22,7 @@ __all__ = [
     "StagedNetwork",
     "UNet",
     "classifier",
+    "faster_rcnn",
     "is_segmentation_model",
     "resnet",
     "torchvision_model",

@@ -74,6 +74,11 @@ KNOWN: dict[str, tuple[str, Better | None, bool]] = {
     "ap50": ("AP50", "higher", True),
     "ap75": ("AP75", "higher", True),
     "ar": ("AR", "higher", True),
+    **{
+        f"{key}_{size}": (f"{key.upper()} {size}", "higher", True)
+        for key in ("ap", "ar")
+        for size in ("small", "medium", "large")
+    },
     "error": ("error", "lower", True),
     "nll": ("NLL", "lower", False),
     "brier": ("Brier", "lower", False),
@@ -116,6 +121,7 @@ _HIGHER = ("accuracy", "iou", "auroc", "precision", "recall", "consistency", "co
 _LOWER = ("error", "nll", "ece", "loss", "brier", "deviation", "aurc", "mce", "mae", "rmse")
 
 _SECONDARY = {
+    *("ar_1", "ar_10", "ar_small", "ar_medium", "ar_large"),
     *("brier", "mce", "classwise_ece", "overconfidence", "underconfidence"),
     *("average_confidence", "mean_objectness", "label_consistency"),
 }

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sfumato._spec import parameters
-from sfumato.data import SOURCES
+from sfumato.data import DETECTION_SOURCES, SOURCES
 from sfumato.engine.augmentation import AUGMENTATIONS
-from sfumato.engine.components import INPUTS, LOSSES, MODELS, SUPPLIED
+from sfumato.engine.components import DETECTORS, FROM_CLASSIFIER, INPUTS, LOSSES, MODELS, SUPPLIED
 from sfumato.engine.soft_labels import LABELS
 
 
 def catalogue() -> dict[str, dict[str, str]]:
     """Kind of thing -> name -> its parameters with defaults, as text."""
     tables: dict[str, Mapping[str, Callable[..., Any]]] = {
-        "data": SOURCES,
-        "models": MODELS,
+        "data": {**SOURCES, **DETECTION_SOURCES},
+        "models": {**MODELS, **DETECTORS},
         "losses": LOSSES,
         "augmentations": AUGMENTATIONS,
         "inputs": INPUTS,
@@ -35,7 +35,7 @@ def catalogue() -> dict[str, dict[str, str]]:
 
 def _signature(build: Callable[..., Any]) -> str:
     parts = []
-    for name, parameter in parameters(build, supplied=SUPPLIED).items():
+    for name, parameter in parameters(build, supplied=(*SUPPLIED, *FROM_CLASSIFIER)).items():
         required = parameter.default is inspect.Parameter.empty
         parts.append(name if required else f"{name}={parameter.default!r}")
     return ", ".join(parts)

@@ -82,7 +82,7 @@ def select(study: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str]) 
 def _merge(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Sections are merged key by key; specs (data, model, loss ...) are replaced as a whole."""
     merged = {**recipe, **changes}
-    for section in ("train", "predict", "evaluate"):
+    for section in ("train", "predict", "evaluate", "classifier"):
         ours, theirs = recipe.get(section), changes.get(section)
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
             merged[section] = {**ours, **theirs}

@@ -11,10 +11,17 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
 from sfumato._spec import parameters
-from sfumato.data import SOURCES
+from sfumato.data import DETECTION_SOURCES, SOURCES
 from sfumato.engine import RunConfig
 from sfumato.engine.augmentation import AUGMENTATIONS
-from sfumato.engine.components import INPUTS, LOSSES, MODELS, SUPPLIED
+from sfumato.engine.components import (
+    DETECTORS,
+    FROM_CLASSIFIER,
+    INPUTS,
+    LOSSES,
+    MODELS,
+    SUPPLIED,
+)
 from sfumato.study.config import StudyConfig
 
 Table = Mapping[str, Callable[..., Any]]
@@ -31,11 +38,14 @@ def study_schema() -> dict[str, Any]:
     definitions = run.pop("$defs", {})
     properties = run["properties"]
     del properties["seed"]  # the study's `seeds` set it
-    properties["data"] = _spec(SOURCES)
+    properties["data"] = _spec({**SOURCES, **DETECTION_SOURCES})
     properties["model"] = _model_spec()
     properties["loss"] = _spec(LOSSES, SUPPLIED)
     properties["augment"] = _optional(_spec(AUGMENTATIONS))
     properties["inputs"] = _optional(_spec(INPUTS, SUPPLIED))
+    # What a detector's classifier is trained by is a recipe of its own, or a run's directory.
+    recipe = {"anyOf": [{"$ref": "#/$defs/Changes"}, {"type": "string"}]}
+    properties["classifier"] = _optional(recipe)
     # A method gives part of a run, and the recipe may leave the rest to the methods.
     changes = {"type": "object", "properties": properties, "additionalProperties": False}
     study = StudyConfig.model_json_schema()
@@ -55,7 +65,7 @@ def schema_text() -> str:
 
 
 def _model_spec() -> dict[str, Any]:
-    found = _spec(MODELS, SUPPLIED)
+    found = _spec({**MODELS, **DETECTORS}, (*SUPPLIED, *FROM_CLASSIFIER))
     name = {"type": "string", "pattern": "^torchvision:"}
     own = {
         "name": name,

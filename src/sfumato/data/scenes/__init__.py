@@ -1,5 +1,6 @@
 """The built-in world: rendered scenes of ten classes, with everything known about them."""
 
+from sfumato.data.scenes.objects import generate_objects, load_objects
 from sfumato.data.scenes.picture import preview
 from sfumato.data.scenes.sets import generate, load
 from sfumato.data.scenes.silhouettes import CLASSES
@@ -12,7 +13,9 @@ __all__ = [
     "CONTEXTS",
     "SceneStream",
     "generate",
+    "generate_objects",
     "load",
+    "load_objects",
     "load_streams",
     "preview",
     "stream",

@@ -1,0 +1,181 @@
+"""Detection data in COCO's format: one JSON file of annotations and a folder of images."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from sfumato._checks import check_choice, check_integer
+from sfumato.data.detection import DetectionDataset, DetectionSplits, Objects
+
+OnBadBox = Literal["error", "skip"]
+
+
+class ImageFiles(Sequence[Tensor]):
+    """Images that are decoded when asked for, none larger than `longest` on its longer side."""
+
+    def __init__(self, paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> None:
+        self.paths = paths
+        self.sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, position: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[Tensor]: ...
+    def __getitem__(self, position: int | slice) -> Tensor | Sequence[Tensor]:
+        if isinstance(position, slice):
+            return ImageFiles(self.paths[position], self.sizes[position])
+        path, size = self.paths[position], self.sizes[position]
+        try:
+            with Image.open(path) as image:
+                upright = ImageOps.exif_transpose(image).convert("RGB")
+        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ValueError(f"{path}: unreadable image: {error}") from error
+        if upright.size != size:
+            upright = upright.resize(size, Image.Resampling.BILINEAR)
+        return torch.from_numpy(np.array(upright)).permute(2, 0, 1)
+
+
+def read_coco(
+    annotations: str | Path,
+    images: str | Path,
+    *,
+    longest: int | None = None,
+    on_bad_box: OnBadBox = "error",
+) -> DetectionDataset:
+    """Read boxes from COCO JSON; image files are decoded when they are asked for.
+
+    Classes are the file's categories in the order of their ids. Boxes are cut at the border of
+    their image. Images without objects are kept: they teach what is no object.
+
+    Args:
+        annotations: the JSON file (`images`, `annotations`, `categories`).
+        images: the folder that the file names are relative to.
+        longest: images are scaled down so that the longer side has at most this many pixels; AP of
+            small, medium and large objects still counts the original's pixels.
+        on_bad_box: a box without area inside its image, or of an unknown image or category, is an
+            `error`, or is left out with a warning that says how many (`skip`).
+
+    Raises:
+        FileNotFoundError: no such file or folder, or an image that is not there.
+        ValueError: not COCO JSON, or a bad box.
+    """
+    file, folder = Path(annotations), Path(images)
+    check_choice("on_bad_box", on_bad_box, ("error", "skip"))
+    if longest is not None:
+        check_integer("longest", longest, low=16)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder of images")
+    content = _read(file)
+    categories = sorted(content["categories"], key=lambda each: each["id"])
+    names = tuple(str(each["name"]) for each in categories)
+    number = {each["id"]: position for position, each in enumerate(categories)}
+    entries = {entry["id"]: entry for entry in content["images"]}
+    grouped, bad = _group(content["annotations"], entries, number)
+    if bad and on_bad_box == "error":
+        raise ValueError(f"{file}: {bad[0]} ({len(bad)} such); on_bad_box='skip' leaves them out")
+    if bad:
+        warnings.warn(f"{file}: left out {len(bad)} boxes; first: {bad[0]}", stacklevel=2)
+    paths, sizes, scales, objects = [], [], [], []
+    for key, entry in entries.items():
+        path = folder / entry["file_name"]
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: named by {file}, but not there")
+        side = max(entry["width"], entry["height"])
+        factor = 1.0 if longest is None else min(1.0, longest / side)
+        width, height = (max(1, round(entry[name] * factor)) for name in ("width", "height"))
+        paths.append(path)
+        sizes.append((width, height))
+        scales.append(1 / factor)
+        objects.append(_objects(grouped.get(key, []), factor))
+    return DetectionDataset(ImageFiles(paths, sizes), objects, names, scales)
+
+
+def load_coco(
+    *,
+    train: Path,
+    train_images: Path,
+    validation: Path,
+    validation_images: Path,
+    test: Path,
+    test_images: Path,
+    longest: int | None = None,
+    on_bad_box: OnBadBox = "error",
+) -> DetectionSplits:
+    """Three COCO files with their folders of images; all must have the same categories.
+
+    Args:
+        train: annotations of the training set; so for `validation` and `test`.
+        train_images: folder of its images; so for the others.
+        validation: annotations.
+        validation_images: folder.
+        test: annotations.
+        test_images: folder.
+        longest: as in `read_coco`.
+        on_bad_box: as in `read_coco`.
+    """
+    places = ((train, train_images), (validation, validation_images), (test, test_images))
+    made = [read_coco(*each, longest=longest, on_bad_box=on_bad_box) for each in places]
+    for place, each in zip(places[1:], made[1:], strict=True):
+        if each.classes != made[0].classes:
+            raise ValueError(f"{place[0]}: categories differ from those of {train}")
+    return DetectionSplits(*made)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        raise FileNotFoundError(f"{file}: no such annotation file")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not valid JSON: {error}") from None
+    missing = {"images", "annotations", "categories"} - set(content)
+    if not isinstance(content, dict) or missing:
+        raise ValueError(f"{file} is no COCO file: it has no {', '.join(sorted(missing))}")
+    if not content["images"] or not content["categories"]:
+        raise ValueError(f"{file}: images and categories must not be empty")
+    return content
+
+
+def _group(
+    annotations: list[dict[str, Any]], entries: dict[int, Any], number: dict[int, int]
+) -> tuple[dict[int, list[tuple[list[float], int, float, bool]]], list[str]]:
+    """Boxes (corners, class, area, crowd) by image, and what is wrong with those left out."""
+    grouped: dict[int, list[tuple[list[float], int, float, bool]]] = {}
+    bad = []
+    for each in annotations:
+        entry = entries.get(each["image_id"])
+        if entry is None or each["category_id"] not in number:
+            bad.append(f"annotation {each.get('id')} has an unknown image or category")
+            continue
+        left, top, width, height = (float(value) for value in each["bbox"])
+        box = [max(left, 0.0), max(top, 0.0)]
+        box += [min(left + width, entry["width"]), min(top + height, entry["height"])]
+        if box[2] <= box[0] or box[3] <= box[1]:
+            bad.append(f"annotation {each.get('id')} has no area inside its image: {each['bbox']}")
+            continue
+        area = float(each.get("area", width * height))
+        row = (box, number[each["category_id"]], area, bool(each.get("iscrowd", 0)))
+        grouped.setdefault(each["image_id"], []).append(row)
+    return grouped, bad
+
+
+def _objects(rows: list[tuple[list[float], int, float, bool]], factor: float) -> Objects:
+    boxes = torch.tensor([row[0] for row in rows], dtype=torch.float32).reshape(-1, 4)
+    return Objects(
+        boxes * factor,
+        torch.tensor([row[1] for row in rows], dtype=torch.int64),
+        torch.tensor([row[2] for row in rows], dtype=torch.float32),
+        torch.tensor([row[3] for row in rows], dtype=torch.bool),
+    )

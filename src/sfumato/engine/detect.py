@@ -1,0 +1,140 @@
+"""The task `detect`: a trained classifier's trunk in Faster R-CNN, fine-tuned to find objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from sfumato._files import write_arrays
+from sfumato.data import DetectionDataset, DetectionLoader, load_detection_data
+from sfumato.engine import classify
+from sfumato.engine.components import resolve_detector
+from sfumato.engine.config import fingerprint, parse
+from sfumato.engine.detection_metrics import Detection, detection_arrays, detection_metrics
+from sfumato.engine.detection_training import DetectionTrainer
+from sfumato.engine.networks import load_network
+from sfumato.engine.progress import progress_bar
+from sfumato.engine.results import RunDirectory
+from sfumato.engine.run_config import RunConfig, training_content
+from sfumato.engine.seeds import fold_seed
+
+_DETECTOR = {"name": "faster_rcnn"}
+
+
+def detector_from(
+    classifier_run: str | Path | RunDirectory,
+    *,
+    num_classes: int,
+    model: dict[str, object] | None = None,
+) -> nn.Module:
+    """A detector whose trunk is the trained network of a classifier run.
+
+    The pyramid and the heads are new, with weights from the global random state; images are
+    standardised as the classifier's were.
+
+    Args:
+        classifier_run: the directory of a run of task `classify`.
+        num_classes: classes of objects, without the background.
+        model: a detector's spec; `faster_rcnn` with its defaults where None.
+
+    Raises:
+        FileNotFoundError: no trained run there.
+        ValueError: unknown parameter of the detector.
+
+    Example:
+        >>> detector_from("runs/a/runs/0123456789ab", num_classes=10)  # doctest: +SKIP
+    """
+    trained = load_network(classifier_run)
+    resolved = resolve_detector(_DETECTOR if model is None else model)
+    detector: nn.Module = resolved.build(
+        trained.network,
+        num_classes=num_classes,
+        mean=trained.facts.mean,
+        std=trained.facts.std,
+        **resolved.params,
+    )
+    return detector.train()
+
+
+def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
+    """Train the classifier where that is not done, fine-tune its detector, measure it.
+
+    All processes train; the first one measures.
+    """
+    source = _classifier(fabric, config, directory, show)
+    data = load_detection_data(config.data)
+    torch.manual_seed(fold_seed(config.seed, "initial weights"))
+    trainer = DetectionTrainer(
+        fabric=fabric,
+        model=detector_from(source, num_classes=len(data.classes), model=config.model),
+        loader=DetectionLoader(
+            data.train,
+            config.train.batch_size,
+            shuffle=True,
+            flip=config.augment is not None and config.augment["flip"],
+            seed=config.seed,
+            rank=fabric.global_rank,
+            world_size=fabric.world_size,
+            device=fabric.device,
+        ),
+        config=config.train,
+        seed=config.seed,
+        run=directory,
+        show=show,
+    )
+    network = trainer.fit()
+    if fabric.is_global_zero:
+        inner = getattr(network, "module", network)
+        metrics = {}
+        for name, part in (("validation", data.validation), ("test", data.test)):
+            found = detect(inner, part, fabric.device, label=f"detecting {name}", show=show)
+            write_arrays(directory.path / "predictions" / f"{name}.npz", detection_arrays(found))
+            metrics[name] = detection_metrics(part, found)
+        directory.write_metrics(metrics)
+    fabric.barrier()
+
+
+@torch.no_grad()
+def detect(
+    detector: nn.Module,
+    dataset: DetectionDataset,
+    device: torch.device,
+    *,
+    label: str = "detecting",
+    show: bool = False,
+) -> list[Detection]:
+    """For each image `boxes`, `scores` and `labels` (class indices from 0), on the CPU."""
+    detector.eval()
+    loader = DetectionLoader(dataset, 16, device=device)
+    found: list[Detection] = []
+    with progress_bar(label, len(loader), show=show) as bar:
+        for batch in loader:
+            for each in detector(batch.images):
+                values = {key: value.float().cpu() for key, value in each.items()}
+                found.append({**values, "labels": each["labels"].cpu() - 1})
+            bar.advance()
+    return found
+
+
+def _classifier(
+    fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool
+) -> RunDirectory:
+    """The run of the classifier: a finished one beside this run, or one of this training's own."""
+    if isinstance(config.classifier, str):
+        return RunDirectory(Path(config.classifier))
+    recipe = parse(RunConfig, config.classifier, "classifier")
+    name = fingerprint(recipe)
+    beside = RunDirectory(directory.path.parent / name)
+    if beside.finished:
+        return beside
+    # Not beside: two detectors of one classifier may be trained at the same time.
+    own = RunDirectory(directory.training / "classifier" / name)
+    if not own.finished:
+        if fabric.is_global_zero:
+            own.begin(recipe.model_dump(mode="json"), training_content(recipe))
+        fabric.barrier()
+        classify.execute(fabric, recipe, own, show)
+    return own
