@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from sfumato._checks import check_choice, check_integer
+from sfumato.data.annotations.coco import coco_content, coco_image
 from sfumato.data.detection import DetectionDataset, DetectionSplits, Objects
 
 OnBadBox = Literal["error", "skip"]
@@ -47,7 +47,7 @@ class ImageFiles(Sequence[Tensor]):
         return torch.from_numpy(np.array(upright)).permute(2, 0, 1)
 
 
-def read_coco(
+def coco_detection_set(
     annotations: str | Path,
     images: str | Path,
     *,
@@ -77,7 +77,9 @@ def read_coco(
         check_integer("longest", longest, low=16)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder of images")
-    content = _read(file)
+    content = coco_content(file)
+    if not content["images"] or not content["categories"]:
+        raise ValueError(f"{file}: images and categories must not be empty")
     categories = sorted(content["categories"], key=lambda each: each["id"])
     names = tuple(str(each["name"]) for each in categories)
     number = {each["id"]: position for position, each in enumerate(categories)}
@@ -89,9 +91,9 @@ def read_coco(
         warnings.warn(f"{file}: left out {len(bad)} boxes; first: {bad[0]}", stacklevel=2)
     paths, sizes, scales, objects = [], [], [], []
     for key, entry in entries.items():
-        path = folder / entry["file_name"]
-        if not path.exists():
-            raise FileNotFoundError(f"{path}: named by {file}, but not there")
+        path = coco_image(folder, entry)
+        if path is None:
+            raise FileNotFoundError(f"{folder / entry['file_name']}: named by {file}, not there")
         side = max(entry["width"], entry["height"])
         factor = 1.0 if longest is None else min(1.0, longest / side)
         width, height = (max(1, round(entry[name] * factor)) for name in ("width", "height"))
@@ -122,30 +124,15 @@ def load_coco(
         validation_images: folder.
         test: annotations.
         test_images: folder.
-        longest: as in `read_coco`.
-        on_bad_box: as in `read_coco`.
+        longest: as in `coco_detection_set`.
+        on_bad_box: as in `coco_detection_set`.
     """
     places = ((train, train_images), (validation, validation_images), (test, test_images))
-    made = [read_coco(*each, longest=longest, on_bad_box=on_bad_box) for each in places]
+    made = [coco_detection_set(*each, longest=longest, on_bad_box=on_bad_box) for each in places]
     for place, each in zip(places[1:], made[1:], strict=True):
         if each.classes != made[0].classes:
             raise ValueError(f"{place[0]}: categories differ from those of {train}")
     return DetectionSplits(*made)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    if not file.exists():
-        raise FileNotFoundError(f"{file}: no such annotation file")
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not valid JSON: {error}") from None
-    missing = {"images", "annotations", "categories"} - set(content)
-    if not isinstance(content, dict) or missing:
-        raise ValueError(f"{file} is no COCO file: it has no {', '.join(sorted(missing))}")
-    if not content["images"] or not content["categories"]:
-        raise ValueError(f"{file}: images and categories must not be empty")
-    return content
 
 
 def _group(

@@ -27,16 +27,16 @@ def read_coco(
         ValueError: what is wrong in it.
     """
     file, root = Path(annotations).expanduser(), Path(images).expanduser()
-    content = _content(file)
+    content = coco_content(file)
     reader = BoxReader(on_bad_box)
     names = {each["id"]: str(each["name"]) for each in content["categories"]}
     found: dict[Any, AnnotatedImage] = {}
     missing = set()
     for each in content["images"]:
-        path = root / each["file_name"]
-        if ".." in path.parts or not path.is_relative_to(root) or not path.is_file():
+        path = coco_image(root, each)
+        if path is None:
             missing.add(each["id"])
-            reader.refuse("images missing", f"{file}: no image {path}")
+            reader.refuse("images missing", f"{file}: no image {root / each['file_name']}")
             continue
         found[each["id"]] = AnnotatedImage(path, int(each["width"]), int(each["height"]))
     for each in content["annotations"]:
@@ -56,7 +56,15 @@ def read_coco(
     return reader.finish(list(found.values()))
 
 
-def _content(file: Path) -> dict[str, list[dict[str, Any]]]:
+def coco_image(root: Path, entry: dict[str, Any]) -> Path | None:
+    """The file of an image; None where it is not there, or is named outside of the folder."""
+    path = root / entry["file_name"]
+    is_inside = ".." not in path.parts and path.is_relative_to(root)
+    return path if is_inside and path.is_file() else None
+
+
+def coco_content(file: Path) -> dict[str, list[dict[str, Any]]]:
+    """The JSON of a COCO file, all entries of which have the keys that readers need."""
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file; expected COCO's instances JSON")
     try:
