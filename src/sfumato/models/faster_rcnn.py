@@ -179,7 +179,7 @@ def _own_size(mean: Sequence[float], std: Sequence[float]) -> nn.Module:
     """torchvision's standardisation and padding without its resizing."""
     from torchvision.models.detection.transform import GeneralizedRCNNTransform
 
-    class OwnSize(GeneralizedRCNNTransform):  # type: ignore[misc]
+    class OwnSize(GeneralizedRCNNTransform):
         def resize(self, image: Tensor, target: Any = None) -> tuple[Tensor, Any]:
             return image, target
 
