@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sfumato.data import DetectionDataset, DetectionLoader, Objects, coco_detection_set, scenes
+from sfumato.data import DetectionDataset, DetectionLoader, Objects, read_coco_detection, scenes
 from sfumato.data.detection import flip_objects
 
 
@@ -109,7 +109,7 @@ def _write(folder: Path, content: Any) -> Path:
 
 
 def test_coco(tmp_path: Path, coco: dict[str, Any]) -> None:
-    found = coco_detection_set(_write(tmp_path, coco), tmp_path / "images", longest=40)
+    found = read_coco_detection(_write(tmp_path, coco), tmp_path / "images", longest=40)
     assert found.classes == ("bicycle", "dog")
     assert [tuple(image.shape) for image in found.images] == [(3, 20, 40), (3, 20, 20)]
     assert list(found.scales) == [2.0, 1.0]
@@ -129,20 +129,20 @@ def test_bad_coco_boxes(tmp_path: Path, coco: dict[str, Any]) -> None:
     ]
     path = _write(tmp_path, coco)
     with pytest.raises(ValueError, match=r"annotation 3 has no area.*2 such"):
-        coco_detection_set(path, tmp_path / "images")
+        read_coco_detection(path, tmp_path / "images")
     with pytest.warns(UserWarning, match="left out 2 boxes"):
-        found = coco_detection_set(path, tmp_path / "images", on_bad_box="skip")
+        found = read_coco_detection(path, tmp_path / "images", on_bad_box="skip")
     assert len(found.objects[0].labels) == 2
 
 
 def test_bad_coco_files(tmp_path: Path, coco: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="needs a list 'annotations'"):
-        coco_detection_set(_write(tmp_path, {"images": []}), tmp_path)
+        read_coco_detection(_write(tmp_path, {"images": []}), tmp_path)
     Image.new("RGB", (80, 40)).save(tmp_path / "outside.png")
     for name in ("gone.png", "../outside.png"):
         coco["images"][0]["file_name"] = name
         with pytest.raises(FileNotFoundError, match=name):
-            coco_detection_set(_write(tmp_path, coco), tmp_path / "images")
+            read_coco_detection(_write(tmp_path, coco), tmp_path / "images")
 
 
 def test_dataset_refuses_boxes_without_area() -> None:

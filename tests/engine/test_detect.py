@@ -125,6 +125,7 @@ def test_study_merges_the_classifier_and_seeds_it(recipe: dict[str, Any]) -> Non
         ({"evaluate": {"corruptions": "all"}}, "evaluate: a detector has its own"),
         ({"augment": {"name": "basic", "crop": 4}}, "flips"),
         ({"classifier": {"data": "scenes", "model": "resnet", "los": "ecp"}}, "los: unknown key"),
+        ({"labels": {"name": "objectness"}}, "labels is for task: classify"),
         ({"task": "classify"}, "say task: detect"),
         ({"model": {"name": "faster_rcnn", "classifier": 3}}, "set from the data or the run"),
     ],

@@ -14,7 +14,7 @@ from sfumato.data.arrays import load_npz, read_npz
 from sfumato.data.augment import Augment, BatchAugment
 from sfumato.data.balance import median_frequency_weights
 from sfumato.data.camvid import load_camvid
-from sfumato.data.coco import coco_detection_set, load_coco
+from sfumato.data.coco import load_coco, read_coco_detection
 from sfumato.data.dataset import ArrayDataset, DataSplits, Sample
 from sfumato.data.detection import DetectionDataset, DetectionLoader, DetectionSplits, Objects
 from sfumato.data.folders import load_folder
@@ -49,7 +49,6 @@ __all__ = [
     "TensorLoader",
     "annotated_set",
     "channel_statistics",
-    "coco_detection_set",
     "context_only",
     "divide",
     "load_annotated",
@@ -64,6 +63,7 @@ __all__ = [
     "load_voc_segmentation",
     "median_frequency_weights",
     "read_coco",
+    "read_coco_detection",
     "read_npz",
     "read_openimages",
     "read_voc",

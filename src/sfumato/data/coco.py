@@ -47,7 +47,7 @@ class ImageFiles(Sequence[Tensor]):
         return torch.from_numpy(np.array(upright)).permute(2, 0, 1)
 
 
-def coco_detection_set(
+def read_coco_detection(
     annotations: str | Path,
     images: str | Path,
     *,
@@ -124,11 +124,11 @@ def load_coco(
         validation_images: folder.
         test: annotations.
         test_images: folder.
-        longest: as in `coco_detection_set`.
-        on_bad_box: as in `coco_detection_set`.
+        longest: as in `read_coco_detection`.
+        on_bad_box: as in `read_coco_detection`.
     """
     places = ((train, train_images), (validation, validation_images), (test, test_images))
-    made = [coco_detection_set(*each, longest=longest, on_bad_box=on_bad_box) for each in places]
+    made = [read_coco_detection(*each, longest=longest, on_bad_box=on_bad_box) for each in places]
     for place, each in zip(places[1:], made[1:], strict=True):
         if each.classes != made[0].classes:
             raise ValueError(f"{place[0]}: categories differ from those of {train}")

@@ -75,6 +75,11 @@ def _check_detect(config: RunConfig) -> None:
         f"task: detect needs a detector: {', '.join(DETECTORS)}, got {config.model['name']}",
     )
     _require(config.inputs is None, "inputs: mollification is for task: classify")
+    for section in ("labels", "objects"):
+        _require(
+            getattr(config, section) is None,
+            f"{section} is for task: classify; write the classifier's under classifier:",
+        )
     fields = type(config).model_fields
     defaults = {
         "loss": resolve_loss(fields["loss"].default).config,

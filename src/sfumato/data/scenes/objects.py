@@ -57,7 +57,7 @@ def generate_objects(
         >>> from sfumato.data import scenes
         >>> samples = scenes.generate_objects(6, seed=1)
         >>> samples.images.shape, [len(each.labels) for each in samples.objects]
-        (torch.Size([6, 3, 64, 64]), [3, 1, 4, 3, 2, 3])
+        (torch.Size([6, 3, 64, 64]), [2, 3, 3, 3, 4, 4])
     """
     check_integer("num_samples", num_samples, low=1)
     check_integer("objects", objects, low=1, high=16)
