@@ -109,7 +109,8 @@ def check(study: StudyFile, overrides: Overrides = None) -> None:
 
     content = load_study(study, overrides or [])
     runs = plan(content)
-    console.print(f"{study}: {len(content.methods)} methods, {len(runs)} runs, no mistakes found")
+    found = f"{study}: {len(content.methods)} methods, {len(runs)} runs, no mistakes found"
+    console.print(found, soft_wrap=True)
 
 
 @app.command()
