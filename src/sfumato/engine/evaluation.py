@@ -21,9 +21,10 @@ from sfumato.engine.robustness import METRICS as ROBUSTNESS_METRICS
 from sfumato.engine.robustness import evaluate_robustness, robustness_from
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
+from sfumato.engine.steadiness import evaluate_steadiness
 from sfumato.engine.stochastic import LogProbabilities, log_probabilities
 from sfumato.metrics import evaluate_predictions, reliability
-from sfumato.predictions import MCDropout
+from sfumato.predictions import MCDropout, TemperatureScaler
 
 RELIABILITY_BINS = 15
 
@@ -79,12 +80,51 @@ class Evaluator:
             )
         if wanted.context:
             self._context(test)
+        if wanted.temperature:
+            self.metrics["scaled"] = self._scaled()
+        part = test
+        if wanted.corrupted_images is not None:
+            part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
         if wanted.corruption_names:
-            part = test
-            if wanted.corrupted_images is not None:
-                part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
             self.metrics["corrupted"] = self._corrupted(part)
+        if wanted.perturbation_names:
+            self.metrics["perturbed"] = self._perturbed(part)
         return self.metrics
+
+    def _scaled(self) -> dict[str, float]:
+        """The test set after the temperature that suits the validation set best, by NLL."""
+        held_out, test = (self.run.read_predictions(name) for name in ("validation", "test"))
+        scaler = TemperatureScaler().fit(held_out.logits, held_out.labels)
+        found = evaluate_predictions(test.labels, logits=scaler(test.logits))
+        values = {name: found[name] for name in ("nll", "ece", "aece")}
+        return {"temperature": float(scaler.temperature), **values}
+
+    def _perturbed(self, part: ArrayDataset) -> dict[str, Any]:
+        """Steadiness sequence by sequence, and the means over them."""
+        names = self.config.evaluate.perturbation_names
+        cells: dict[str, dict[str, float]] = {}
+        with progress_bar("perturbations", len(names), show=self.show) as bar:
+            for name in names:
+                cells[name] = self._perturbed_cell(part, name)
+                bar.advance(name)
+        means = {
+            key: sum(cell[key] for cell in cells.values()) / len(cells)
+            for key in next(iter(cells.values()))
+        }
+        return {**means, "cells": cells}
+
+    def _perturbed_cell(self, part: ArrayDataset, name: str) -> dict[str, float]:
+        what = f"perturbed-{name}"
+
+        def compute() -> dict[str, float]:
+            self._seed(what)
+            device = self.fabric.device
+            return evaluate_steadiness(
+                self.predictor, part, name, mean=self.mean, std=self.std, device=device
+            )
+
+        content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
+        return self.run.keep(what, content, compute)
 
     def _corrupted(self, part: ArrayDataset) -> dict[str, Any]:
         """Robustness cell by cell, so that one more type or severity costs only itself."""

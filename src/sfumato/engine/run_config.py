@@ -8,7 +8,12 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from sfumato._spec import Resolved, Spec
-from sfumato.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
+from sfumato.corruptions import (
+    CORRUPTIONS,
+    EXTRA_CORRUPTIONS,
+    HARDER_PERTURBATIONS,
+    PERTURBATIONS,
+)
 from sfumato.engine.components import (
     resolve_augmentation,
     resolve_data,
@@ -52,13 +57,16 @@ class ObjectsConfig(Strict):
 
 def _unused(value: Any) -> bool:
     """Sections that came later are left out where unused, so that older runs keep their names."""
-    return value is None or value is False
+    return value is None or value is False or value == []
 
 
 class EvaluateConfig(Strict):
     """What is measured besides the clean validation and test sets.
 
-    `context` measures confidence on context-only test images and against objectness.
+    `context` measures confidence on context-only test images and against objectness,
+    `perturbations` how steady predictions stay along sequences of slightly changed images (the
+    first `corrupted_images`, as for corruptions), `temperature` the test set after a temperature
+    that was fitted on validation predictions.
     """
 
     resamples: int = Field(1000, ge=0)
@@ -67,9 +75,16 @@ class EvaluateConfig(Strict):
     corrupted_images: int | None = Field(None, ge=1)
     ensemble_sizes: list[int] = Field([])
     context: bool = Field(False, exclude_if=_unused)
+    perturbations: Literal["all"] | list[str] = Field([], exclude_if=_unused)
+    temperature: bool = Field(False, exclude_if=_unused)
 
     @model_validator(mode="after")
     def _known(self) -> EvaluateConfig:
+        sequences = (*PERTURBATIONS, *HARDER_PERTURBATIONS)
+        for name in self.perturbation_names:
+            if name not in sequences:
+                choices = ", ".join(sequences)
+                raise ValueError(f"unknown perturbation {name!r}; choose from {choices}")
         unknown = set(self.corruption_names) - {*CORRUPTIONS, *EXTRA_CORRUPTIONS}
         if unknown:
             choices = ", ".join((*CORRUPTIONS, *EXTRA_CORRUPTIONS))
@@ -83,6 +98,10 @@ class EvaluateConfig(Strict):
     @property
     def corruption_names(self) -> tuple[str, ...]:
         return CORRUPTIONS if self.corruptions == "all" else tuple(self.corruptions)
+
+    @property
+    def perturbation_names(self) -> tuple[str, ...]:
+        return PERTURBATIONS if self.perturbations == "all" else tuple(self.perturbations)
 
 
 class RunConfig(Strict):

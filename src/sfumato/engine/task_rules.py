@@ -54,7 +54,8 @@ def _check_segment(config: RunConfig) -> None:
     _require(config.loss["name"] != "crl", "loss: crl ranks whole images; choose another")
     wanted = config.evaluate
     _require(not wanted.corruption_names, "evaluate.corruptions is for task: classify")
-    _require(not wanted.ensemble_sizes, "evaluate.ensemble_sizes is for task: classify")
+    for name in ("ensemble_sizes", "perturbations", "temperature", "context"):
+        _require(not getattr(wanted, name), f"evaluate.{name} is for task: classify")
     if config.class_weight != "equal":
         takers = [n for n, b in LOSSES.items() if "class_weight" in inspect.signature(b).parameters]
         _require(

@@ -101,6 +101,7 @@ KNOWN: dict[str, tuple[str, Better | None, bool]] = {
     "consistency": ("consistency", "higher", True),
     "flip_probability": ("flip probability", "lower", True),
     "flip_rate": ("flip rate", "lower", True),
+    "cec": ("CEC", "lower", False),
     "true_calibration_error": ("true calibration error", "lower", True),
     "mean_objectness": ("mean objectness", None, True),
     "mean_objectness_deviation": ("objectness deviation", "lower", True),
@@ -121,6 +122,7 @@ _HIGHER = ("accuracy", "iou", "auroc", "precision", "recall", "consistency", "co
 _LOWER = ("error", "nll", "ece", "loss", "brier", "deviation", "aurc", "mce", "mae", "rmse")
 
 _SECONDARY = {
+    *("flip_rate", "cec", "temperature"),
     *("ar_1", "ar_10", "ar_small", "ar_medium", "ar_large"),
     *("brier", "mce", "classwise_ece", "overconfidence", "underconfidence"),
     *("average_confidence", "mean_objectness", "label_consistency"),

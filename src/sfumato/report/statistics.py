@@ -119,7 +119,7 @@ def paired_difference(
     method: MethodResults, baseline: MethodResults, column: Column
 ) -> Difference | None:
     """Method minus baseline, seed by seed: what a seed does to both cancels."""
-    if column.split == "corrupted" and _damage(method) != _damage(baseline):
+    if column.split in ("corrupted", "perturbed") and _damage(method) != _damage(baseline):
         return None  # means over other corruptions are other quantities
     ours, theirs = values_by_seed(method, column), values_by_seed(baseline, column)
     differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
@@ -144,5 +144,10 @@ def values_by_seed(method: MethodResults, column: Column) -> dict[int, float]:
 
 
 def _damage(method: MethodResults) -> list[object]:
-    parts = [run.metrics.get("corrupted") or {} for run in method.runs]
-    return [[part.get("names"), part.get("severities")] for part in parts[:1]]
+    """Which corruptions, severities and perturbations a method's means are over."""
+    if not method.runs:
+        return []
+    metrics = method.runs[0].metrics
+    corrupted, perturbed = (metrics.get(name) or {} for name in ("corrupted", "perturbed"))
+    sequences = sorted(perturbed.get("cells", {}))
+    return [corrupted.get("names"), corrupted.get("severities"), sequences]

@@ -1,0 +1,63 @@
+"""How steady a classifier stays while an image changes little by little."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import nn
+
+from sfumato.corruptions import consistency, cross_entropy_consistency, is_ordered, perturb
+from sfumato.data import ArrayDataset, TensorLoader
+from sfumato.engine.seeds import fold_seed
+
+_IMAGES_AT_A_TIME = 16
+
+
+@torch.no_grad()
+def evaluate_steadiness(
+    model: nn.Module,
+    data: ArrayDataset,
+    name: str,
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+    seed: int = 0,
+    device: torch.device | str | None = None,
+) -> dict[str, float]:
+    """Consistency along the frames of one kind of perturbation, averaged over images.
+
+    Args:
+        model: gives logits; evaluated in evaluation mode.
+        data: clean images.
+        name: one of `corruptions.PERTURBATIONS` or `HARDER_PERTURBATIONS`.
+        mean: per channel, for standardising after the change.
+        std: per channel.
+        seed: of noise and snow; two models see the same frames.
+        device: where to compute.
+
+    Returns:
+        `consistency` and `flip_rate` (to the frame before; of noise, to the clean first one), and
+        `cec`, the cross-entropy consistency.
+    """
+    normalise = TensorLoader(data, 1, mean=mean, std=std, device=device).normalise
+    generator = torch.Generator().manual_seed(fold_seed(seed, "perturbation", name))
+    reference: Literal["previous", "first"] = "previous" if is_ordered(name) else "first"
+    training = model.training
+    model.eval()
+    kept, moved = [], []
+    for start in range(0, len(data), _IMAGES_AT_A_TIME):
+        images = data.images[start : start + _IMAGES_AT_A_TIME]
+        frames = perturb(images, name, generator=generator)
+        logits = model(normalise(frames.flatten(0, 1))).float().cpu()
+        probs = logits.softmax(1).unflatten(0, frames.shape[:2])
+        kept.append(consistency(probs, reference=reference))
+        moved.append(cross_entropy_consistency(probs))
+    model.train(training)
+    same = float(torch.cat(kept).double().mean())
+    return {
+        "consistency": same,
+        "flip_rate": 1 - same,
+        "cec": float(torch.cat(moved).double().mean()),
+    }
