@@ -157,7 +157,10 @@ def plot_feature_deviations(deviations: Mapping[str, FeatureDeviation]) -> Figur
     axes[0].set_ylabel("standard deviation of feature maps")
     axes[0].set_title("between passes (model uncertainty)", fontsize="medium")
     axes[1].set_title("between points (data uncertainty)", fontsize="medium")
-    axes[0].legend(frameon=False)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=min(5, len(labels)), frameon=False
+    )
     return figure
 
 
