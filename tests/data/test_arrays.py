@@ -89,6 +89,19 @@ def test_validation_from_a_file(write: Write) -> None:
     assert (len(data.train), len(data.validation)) == (10, 8)
 
 
+def test_limit_test_is_stratified_and_nested(tmp_path: Path) -> None:
+    labels = np.arange(40) % 4
+    images = np.zeros((40, 2, 2, 3), np.uint8)
+    path = tmp_path / "a.npz"
+    np.savez(path, images=images, labels=labels)
+    small = load_npz(train=path, test=path, limit_test=8).test
+    large = load_npz(train=path, test=path, limit_test=20).test
+    assert small.labels.bincount().tolist() == [2] * 4
+    assert set(small.index.tolist()) < set(large.index.tolist())
+    with pytest.raises(ValueError, match="limit_test must be at least 1 and at most 40"):
+        load_npz(train=path, test=path, limit_test=41)
+
+
 def test_real_cifar10(real_data: Callable[[str], Path]) -> None:
     # The test file twice: the training file is large and has the same layout.
     path = real_data("cifar10-test.npz")

@@ -27,6 +27,7 @@ def test_defaults_are_filled_in_without_loading() -> None:
         "test": "b.npz",
         "validation": 0.1,
         "limit_train": None,
+        "limit_test": None,
         "seed": 0,
     }
 

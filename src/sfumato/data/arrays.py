@@ -26,6 +26,7 @@ def load_npz(
     test: str | Path,
     validation: float | int | str | Path = 0.1,
     limit_train: int | None = None,
+    limit_test: int | None = None,
     seed: int = 0,
 ) -> DataSplits:
     """Splits from one `.npz` file for training and one for testing.
@@ -40,6 +41,7 @@ def load_npz(
         test: the test file.
         validation: share or count of training samples, stratified; or a file of its own.
         limit_train: size of the training set, stratified. None keeps all.
+        limit_test: size of the test set, stratified. None keeps all.
         seed: of the split.
 
     Raises:
@@ -54,7 +56,13 @@ def load_npz(
     sets = [_dataset(path, arrays, classes) for path, arrays in zip(paths, contents, strict=True)]
     check_shapes(dict(zip(paths, sets, strict=True)))
     held_out = sets[2] if isinstance(validation, str | Path) else validation
-    return with_test(*sets[:2], validation=held_out, limit_train=limit_train, seed=seed)
+    return with_test(
+        *sets[:2],
+        validation=held_out,
+        limit_train=limit_train,
+        limit_test=limit_test,
+        seed=seed,
+    )
 
 
 def read_npz(path: str | Path) -> ArrayDataset:

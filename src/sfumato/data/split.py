@@ -104,8 +104,13 @@ def with_test(
     validation: float | int | ArrayDataset,
     limit_train: int | None,
     seed: int,
+    limit_test: int | None = None,
 ) -> DataSplits:
     """Splits of a source that has its own test set, and perhaps its own validation set."""
+    if limit_test is not None:
+        check_integer("limit_test", limit_test, low=1, high=len(test))
+        kept = stratified_order(test.labels, seed=seed)[:limit_test]
+        test = test.subset(kept.sort().values)
     if isinstance(validation, ArrayDataset):
         parts = divide(train, validation=0, limit_train=limit_train, seed=seed)
         return DataSplits(parts.train, validation, test)

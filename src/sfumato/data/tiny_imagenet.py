@@ -25,6 +25,7 @@ def load_tiny_imagenet(
     root: str | Path,
     validation: float | int = 0.1,
     limit_train: int | None = None,
+    limit_test: int | None = None,
     size: int | None = None,
     seed: int = 0,
 ) -> DataSplits:
@@ -39,6 +40,7 @@ def load_tiny_imagenet(
         root: the folder that holds `wnids.txt`, or a tar archive of it.
         validation: share or count of training samples, stratified.
         limit_train: size of the training set, stratified. None keeps all.
+        limit_test: size of the test set, stratified. None keeps all.
         size: side in pixels to which images and boxes are scaled. None keeps their own.
         seed: of the split.
 
@@ -55,7 +57,14 @@ def load_tiny_imagenet(
         classes = _class_names(folder / "words.txt", wnids)
         train = _train(folder / "train", wnids, classes, size)
         test = _val(folder / "val", wnids, classes, size)
-    return with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
+    return with_test(
+        train,
+        test,
+        validation=validation,
+        limit_train=limit_train,
+        limit_test=limit_test,
+        seed=seed,
+    )
 
 
 def _train(

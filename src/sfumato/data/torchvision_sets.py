@@ -34,6 +34,7 @@ def load_torchvision(
     download: bool = False,
     validation: float | int = 0.1,
     limit_train: int | None = None,
+    limit_test: int | None = None,
     seed: int = 0,
 ) -> DataSplits:
     """Splits from one of torchvision's sets: its training and test part, and some validation.
@@ -44,6 +45,7 @@ def load_torchvision(
         download: fetch the files if they are not there. Nothing is fetched without it.
         validation: share or count of training samples, stratified.
         limit_train: size of the training set, stratified. None keeps all.
+        limit_test: size of the test set, stratified. None keeps all.
         seed: of the split.
 
     Raises:
@@ -55,6 +57,7 @@ def load_torchvision(
         _part(name, "test", folder, download),
         validation=validation,
         limit_train=limit_train,
+        limit_test=limit_test,
         seed=seed,
     )
 
