@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
 LEAVES = {"labels", "inputs", "features", "predictions", "corruptions", "metrics"}
-SHARED = {"_checks", "__version__"}
+SHARED = {"_checks", "_native", "__version__"}
 BELOW_ENGINE = LEAVES | {"models", "data", "analysis"}
 ALLOWED: dict[str, set[str]] = {
     **{leaf: set() for leaf in LEAVES},
@@ -20,6 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "data": {"inputs", "corruptions", "_spec"},
     "analysis": LEAVES,
     "_checks": set(),
+    "_native": set(),
     "_spec": set(),
     "_files": set(),
     "functional": LEAVES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -37,6 +37,7 @@ class ACLSTerm:
     form: Form = "paper"
     smoothing: Smoothing = "adaptive"
     conditional: bool = True
+    needs_only_summary: ClassVar[bool] = True
 
     @property
     def is_fused(self) -> bool:
@@ -71,35 +72,20 @@ class ACLSTerm:
     def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
         reach = functional.softshrink(block.low, self.margin)  # minus the largest excess
         squares = torch.zeros_like(reach)
+        has_gradient = block.gradient is not None
         is_active = block.may_be_active(reach)
         if is_active and self.other_weight:
-            squares = self._add_others(block, scale)
-        if self.form == "released":
-            return squares, block.top, self._add_released(block, scale)
-        if is_active and self.predicted_weight and block.gradient is not None:
-            factor = -2.0 * self._half * self.predicted_weight  # Eq. (12), predicted class
-            if self.form == "paper":
-                block.add_between(reach * scale, factor=factor)
-            else:
-                block.add_at(0.0, reach * scale, factor=factor)
-        return squares, reach
-
-    def _add_others(self, block: Block, scale: Tensor) -> Tensor:
-        """The part of the other classes; gives the sum of their squared excesses."""
-        excess = block.excess(self.margin)
-        squares = block.sum_of_products(excess, excess)
-        if block.gradient is not None:
             factor = 2.0 * self._half * self.other_weight / (block.num_classes - 1)
-            block.add(excess, scale, factor=factor)  # Eq. (12), other classes
-        return squares
-
-    def _add_released(self, block: Block, scale: Tensor) -> Tensor:
-        """The raw top logit, once for every tied class; gives their number."""
-        mask, number = block.ties(0.0)
-        if block.gradient is not None:
-            slope = torch.relu(block.top - self.margin) * scale
-            block.add(mask, slope, factor=2.0 * self.predicted_weight)
-        return torch.ones_like(block.top) if number is None else number
+            slope = scale * factor if has_gradient else None  # Eq. (12), other classes
+            squares = block.squares_beyond(self.margin, slope)
+        if self.form == "released":
+            slope = 2.0 * self.predicted_weight * scale * torch.relu(block.top - self.margin)
+            return squares, block.top, block.add_at_every_top(slope)
+        if is_active and self.predicted_weight and has_gradient:
+            factor = -2.0 * self._half * self.predicted_weight  # Eq. (12), predicted class
+            add = block.add_between if self.form == "paper" else block.add_at_top
+            add(reach * scale * factor)
+        return squares, reach
 
     def finish(self, statistics: Sequence[Tensor], num_classes: int) -> Tensor:
         squares, extreme, *ties = statistics

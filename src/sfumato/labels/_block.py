@@ -7,6 +7,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+# exp of it is 0 in every precision: keeps 0 log 0 = 0 where a class is masked by -inf.
+LEAST_LOG = -1000.0
+
 
 class Block:
     """A part (n, C, s) of the logits and, where wanted, of their gradient.
@@ -109,22 +112,91 @@ class Block:
             raise TypeError("this term needs a target")
         return self.target
 
+    @property
+    def label_distance(self) -> Tensor:
+        """z_y - max z of each entry, for class indices."""
+        return self.logits.gather(1, self.labels) - self.top
+
+    @property
+    def sum_of_distances(self) -> Tensor:
+        """sum_k shifted_k."""
+        return self.shifted.sum(1, keepdim=True)
+
+    @cached_property
+    def mean_distance(self) -> Tensor:
+        """sum_k p_k shifted_k."""
+        return self._products.sum(1, keepdim=True) / self.normaliser
+
+    @cached_property
+    def _products(self) -> Tensor:
+        """exp(shifted) shifted, 0 for masked classes."""
+        clamped: Tensor = torch.clamp(self.shifted, min=LEAST_LOG, out=self.take())
+        return clamped.mul_(self.exponentials)
+
+    @property
+    def predicted(self) -> Tensor:
+        """Index of the largest logit, (n, 1, s); the first of several.
+
+        On the CPU a search along a dimension runs element by element. A mask of the largest logits
+        and one matrix product count them and sum their indices, which is the answer where there is
+        one. A product in reduced precision can round an index: what it names is looked at before
+        use.
+        """
+        if self.logits.device.type != "cpu":
+            return self.logits.max(1, keepdim=True).indices
+        largest = torch.eq(self.shifted, 0, out=self.scratch)
+        numbers = torch.arange(self.num_classes, dtype=largest.dtype)
+        weights = torch.stack([torch.ones_like(numbers), numbers])
+        count, index = torch.einsum("kc,ncs->kns", weights, largest).unsqueeze(2).unbind(0)
+        index = index.long().clamp(0, self.num_classes - 1)
+        if bool((count == 1).all()) and not bool(self.shifted.gather(1, index).any()):
+            return index
+        return self.logits.max(1, keepdim=True).indices
+
     def log_prob_of_label(self) -> Tensor:
         """log p_y of each entry."""
-        return self.shifted.gather(1, self.labels) - self.log_normaliser
+        return self.label_distance - self.log_normaliser
 
-    def excess(self, margin: float) -> Tensor:
+    def excess_beyond(self, margin: float, step: Tensor | None) -> Tensor:
+        """sum_k -relu(max z - z_k - margin).
+
+        With a negative `step` adds it to the gradient of every class beyond the margin, and takes
+        their sum from the top.
+        """
+        if step is None:
+            return self.sum_of(self._excess_of(margin))
+        spread = step.expand_as(self.shifted)
+        kernel = torch.ops.aten.softshrink_backward.grad_input  # the step where shifted < -margin
+        raised: Tensor = kernel(spread, self.shifted, margin, grad_input=self.take())
+        pull = raised.sum(1, keepdim=True)
+        if not self.may_be_active(pull):
+            return torch.zeros_like(pull)
+        # The penalty is linear there, so that its value is a product with its gradient.
+        total = (self.sum_of_products(self.shifted, raised) + margin * pull) / step
+        self.add(raised)
+        self.add_at_top(-pull)
+        return total
+
+    def squares_beyond(self, margin: float, slope: Tensor | None) -> Tensor:
+        """sum_k relu(max z - z_k - margin)^2; adds the slope times -relu(..) to the gradient."""
+        excess = self._excess_of(margin)
+        squares = self.sum_of_products(excess, excess)
+        if slope is not None:
+            self.add(excess, slope)
+        return squares
+
+    def _excess_of(self, margin: float) -> Tensor:
         """-relu(max z - z_k - margin), in a buffer of its own."""
         # softshrink(x, m) is x + m below -m and 0 from there to m: one pass for shift and clamp.
         excess: Tensor = torch.ops.aten.softshrink.out(self.shifted, margin, out=self.take())
         return excess
 
-    def beyond(self, margin: float, coefficient: Tensor, *, out: Tensor) -> Tensor:
-        """The coefficient where the distance to the top exceeds the margin, else 0."""
-        spread = coefficient.expand_as(self.shifted)
-        kernel = torch.ops.aten.softshrink_backward.grad_input
-        selected: Tensor = kernel(spread, self.shifted, margin, grad_input=out)
-        return selected
+    def write_probs(self, out: Tensor, weight: Tensor) -> Tensor:
+        """weight * p, to stay; gives log_normaliser."""
+        torch.sub(self.logits, self.top, out=out).exp_()
+        normaliser = out.sum(1, keepdim=True)
+        out.mul_(weight / normaliser)
+        return normaliser.log_()
 
     def sum_of(self, buffer: Tensor) -> Tensor:
         """sum_k t_k of each entry; the mean over the entries if only totals are wanted."""
@@ -167,12 +239,22 @@ class Block:
         else:
             self._directions.addcmul_(direction, coefficient, value=factor)
 
-    def add_at(self, extreme: float | Tensor, coefficient: Tensor, *, factor: float = 1.0) -> None:
-        """Add where `shifted` equals `extreme`; ties share it, as they do for amax."""
-        mask, number = self.ties(extreme)
-        self.add(mask, coefficient if number is None else coefficient / number, factor=factor)
+    def add_at_top(self, coefficient: Tensor) -> None:
+        """Add at the largest logit; ties share it, as they do for amax."""
+        self._add_at(0.0, coefficient)
 
-    def add_between(self, coefficient: Tensor, *, factor: float = 1.0) -> None:
+    def add_at_every_top(self, coefficient: Tensor) -> Tensor:
+        """Add at each of the largest logits, if there is a gradient; gives their number."""
+        mask, number = self.ties(0.0)
+        if self.gradient is not None:
+            self.add(mask, coefficient)
+        return torch.ones_like(self.top) if number is None else number
+
+    def _add_at(self, extreme: float | Tensor, coefficient: Tensor) -> None:
+        mask, number = self.ties(extreme)
+        self.add(mask, coefficient if number is None else coefficient / number)
+
+    def add_between(self, coefficient: Tensor) -> None:
         """Add at the largest logit and subtract at the smallest; ties share it."""
         # Measured from the middle, the ends are exactly half the range away: divided by that and
         # cut to integers they are 1 and -1, all else is 0. It is two passes where masks take four.
@@ -180,10 +262,10 @@ class Block:
         signs = torch.add(self.shifted, half, out=self.scratch)
         torch.div(signs, half, rounding_mode="trunc", out=signs)
         if _number_of_units(signs) == 2 * half.numel():
-            self.add(signs, coefficient, factor=factor)
+            self.add(signs, coefficient)
         else:
-            self.add_at(0.0, coefficient, factor=factor)
-            self.add_at(self.low, coefficient, factor=-factor)
+            self._add_at(0.0, coefficient)
+            self._add_at(self.low, -coefficient)
 
     def add_probs(self, coefficient: Tensor) -> None:
         """gradient += coefficient * p."""
@@ -192,6 +274,10 @@ class Block:
     def add_at_label(self, coefficient: Tensor) -> None:
         """gradient[label] += coefficient."""
         self._of_label = coefficient if self._of_label is None else self._of_label + coefficient
+
+    def add_distances(self, coefficient: Tensor) -> None:
+        """gradient += coefficient * p * shifted, after `mean_distance` was read."""
+        self.add(self._products, coefficient / self.normaliser)
 
     def add_everywhere(self, coefficient: Tensor) -> None:
         """gradient += coefficient, for all classes of an entry."""

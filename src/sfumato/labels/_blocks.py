@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from sfumato._native.softmax import can_pass_over, has_layout_of
 from sfumato.labels._block import Block
+from sfumato.labels._native_block import NativeBlock
 
 # Per thread. A few float32 tensors of this many elements stay in the caches of a core, while each
 # operation is still long enough to be worth waking its threads.
@@ -16,6 +18,8 @@ BLOCK_ELEMENTS = 1 << 18
 LARGEST_SHARE = 9
 # Counts of up to this many elements are exact in float32.
 LARGEST_BLOCK = 1 << 23
+# Of a block that is read twice by a compiled kernel and needs no buffers.
+NATIVE_ELEMENTS = 1 << 20
 # Kernel launches, not caches, set the pace of an accelerator.
 ACCELERATOR_BLOCK = 1 << 24
 
@@ -27,11 +31,15 @@ def as_maps(tensor: Tensor) -> Tensor:
 
 def block_slices(logits: Tensor) -> Iterator[tuple[slice, slice]]:
     """Slices over (N, S) that cut (N, C, S) logits into blocks; samples first, then positions."""
-    samples, classes, positions = logits.shape
     limit = ACCELERATOR_BLOCK
     if logits.device.type == "cpu":
         share = max(BLOCK_ELEMENTS, logits.numel() // LARGEST_SHARE)
         limit = min(BLOCK_ELEMENTS * torch.get_num_threads(), share, LARGEST_BLOCK)
+    return _slices(logits, limit)
+
+
+def _slices(logits: Tensor, limit: int) -> Iterator[tuple[slice, slice]]:
+    samples, classes, positions = logits.shape
     sample_step = max(1, limit // max(1, classes * positions))
     cuts = -(-classes * positions // limit) if sample_step == 1 else 1
     position_step = max(1, -(-positions // max(1, cuts)))
@@ -66,6 +74,39 @@ def blocks(
         )
         yield block, (samples, positions)
         block.close()
+
+
+def native_slices(logits: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Like `block_slices`, for the kernels."""
+    return _slices(logits, NATIVE_ELEMENTS * torch.get_num_threads())
+
+
+def native_blocks(
+    logits: Tensor,
+    target: Tensor,
+    gradient: Tensor | None,
+    *,
+    margin: float | None = None,
+    wants_predicted: bool = False,
+) -> Iterator[tuple[NativeBlock, tuple[slice, slice]]]:
+    """Like `blocks`, for terms that need only numbers of each entry, by compiled kernels."""
+    for samples, positions in native_slices(logits):
+        block = NativeBlock(
+            cut(logits, samples, positions),
+            cut(target, samples, positions),
+            None if gradient is None else cut(gradient, samples, positions),
+            margin=margin,
+            wants_predicted=wants_predicted,
+        )
+        yield block, (samples, positions)
+        block.close()
+
+
+def has_kernels(logits: Tensor, target: Tensor | None, gradient: Tensor | None = None) -> bool:
+    """Whether `native_blocks` can be used."""
+    if target is None or target.is_floating_point() or not can_pass_over(logits):
+        return False
+    return gradient is None or has_layout_of(gradient, logits)
 
 
 def cut(tensor: Tensor, samples: slice, positions: slice) -> Tensor:

@@ -25,11 +25,15 @@ and a loss is `evaluate_terms(entries, [Weighted(CrossEntropyTerm()), Weighted(M
 reduction)`. A term that couples entries sweeps its statistic first, over `blocks(...)` without a
 gradient, and is then a term with constant coefficients: |x| = sign(x) x, and a function G of the
 confidences has the gradient of sum_n c_n p_n where c_n = dG/dp_n is held constant.
+
+A term that touches no class-sized tensor itself, only numbers and `add_...` of the block, says so
+with `needs_only_summary = True` (its margin, if it has one, is its attribute `margin`): where there
+are compiled kernels (`sfumato._native`) it runs on them, with two passes over the logits in all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -37,7 +41,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from sfumato.labels._block import Block
-from sfumato.labels._blocks import as_maps, blocks, cut
+from sfumato.labels._blocks import as_maps, blocks, cut, has_kernels, native_blocks
 from sfumato.labels._entries import Entries, Reduction, full_precision, is_traced, mean_denominator
 
 
@@ -140,7 +144,7 @@ def _sweep(logits: Tensor, plan: _Plan, gradient: Tensor | None) -> Tensor:
     found: list[list[tuple[Tensor, ...]]] = [[] for _ in plan.terms]
     is_uniform = plan.is_complete and all(scale.numel() == 1 for scale in scales)
     only_totals = is_uniform and plan.reduction != "none"
-    for block, place in blocks(maps, target, gradient, only_totals=only_totals):
+    for block, place in _blocks(maps, target, gradient, plan.terms, only_totals):
         for term, scale, statistics in zip(plan.terms, scales, found, strict=True):
             statistics.append(term.accumulate(block, cut(scale, *place)))
     total = maps.new_zeros(plan.valid.shape)
@@ -150,6 +154,23 @@ def _sweep(logits: Tensor, plan: _Plan, gradient: Tensor | None) -> Tensor:
             total.addcmul_(term.finish(columns, maps.shape[1]).view(total.shape), scale)
     # An infinite value at an ignored entry has become NaN by its factor 0.
     return total if is_uniform else torch.where(plan.valid, total, 0.0)
+
+
+def _blocks(
+    maps: Tensor,
+    target: Tensor | None,
+    gradient: Tensor | None,
+    terms: Sequence[Term],
+    only_totals: bool,
+) -> Iterable[tuple[Block, tuple[slice, slice]]]:
+    """Blocks for the compiled kernels where they are there and the terms can do with them."""
+    margins = {term.margin for term in terms if hasattr(term, "margin")}
+    is_simple = all(getattr(term, "needs_only_summary", False) for term in terms)
+    if target is None or not is_simple or len(margins) > 1:
+        return blocks(maps, target, gradient, only_totals=only_totals)
+    if not has_kernels(maps, target, gradient):
+        return blocks(maps, target, gradient, only_totals=only_totals)
+    return native_blocks(maps, target, gradient, margin=min(margins, default=None))
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

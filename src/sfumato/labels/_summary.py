@@ -3,19 +3,28 @@
 MMCE, MDCA and CRL need two numbers of each entry, or the mean prediction of the batch, but never
 the softmax itself. Here one pass over memory reads the logits block by block and another, in
 backward, writes their gradient. In between nothing of their size is kept, or, for the totals, the
-exponentials, whose memory becomes the gradient. Ignored entries get no gradient.
+probabilities, whose memory becomes the gradient. Ignored entries get no gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from sfumato.labels._blocks import Block, as_maps, block_slices, blocks
+from sfumato._native.softmax import Coefficients, softmax_gradient
+from sfumato.labels._blocks import (
+    Block,
+    as_maps,
+    block_slices,
+    blocks,
+    has_kernels,
+    native_blocks,
+    native_slices,
+)
 from sfumato.labels._entries import Entries, is_traced
 from sfumato.labels._fused import may_hand_out
 
@@ -78,15 +87,33 @@ class _Sweep:
     def empty(self, dtype: torch.dtype | None = None) -> Tensor:
         return self.logits.new_empty(self.shape, dtype=dtype)
 
-    def blocks(self, target: Tensor) -> Iterator[tuple[Block, Place]]:
-        for block, (samples, positions) in blocks(self.logits, self.per_entry(target), None):
+    def blocks(
+        self, target: Tensor, *, wants_predicted: bool = False
+    ) -> Iterator[tuple[Block, Place]]:
+        target = self.per_entry(target)
+        parts: Iterable[tuple[Block, tuple[slice, slice]]]
+        if has_kernels(self.logits, target):
+            parts = native_blocks(self.logits, target, None, wants_predicted=wants_predicted)
+        else:
+            parts = blocks(self.logits, target, None)
+        for block, (samples, positions) in parts:
             yield block, (samples, slice(None), positions)
 
-    def exponentials(self, top: Tensor, out: Tensor) -> Iterator[tuple[Tensor, Place]]:
-        """exp(z - top) of each block, written to its place in `out`."""
-        for samples, positions in block_slices(self.logits):
+    def write(
+        self, factor: Tensor, top: Tensor, label: Tensor, at_label: Tensor, out: Tensor
+    ) -> Iterator[tuple[Tensor, Place]]:
+        """factor exp(z - top), with `at_label` added at the label, block by block into `out`."""
+        is_native = has_kernels(self.logits, label, out)
+        for samples, positions in (native_slices if is_native else block_slices)(self.logits):
             here = (samples, slice(None), positions)
-            yield torch.sub(self.logits[here], top[here], out=out[here]).exp_(), here
+            part = out[here]
+            if is_native:
+                made = Coefficients(factor=factor[here], at_label=at_label[here])
+                softmax_gradient(self.logits[here], label[here], top[here], made, out=part)
+            else:
+                torch.sub(self.logits[here], top[here], out=part).exp_().mul_(factor[here])
+                part.scatter_add_(1, label[here], at_label[here])
+            yield part, here
 
 
 class _LabelAndTop(torch.autograd.Function):
@@ -95,9 +122,9 @@ class _LabelAndTop(torch.autograd.Function):
         sweep = _Sweep(logits)
         label, largest, normaliser = sweep.empty(), sweep.empty(), sweep.empty()
         predicted = sweep.empty(torch.int64)
-        for block, here in sweep.blocks(target):
+        for block, here in sweep.blocks(target, wants_predicted=True):
             label[here] = block.log_prob_of_label()
-            predicted[here] = _predicted(block)
+            predicted[here] = block.predicted
             largest[here], normaliser[here] = block.top, block.normaliser
         predicted = predicted.view(target.shape)
         ctx.save_for_backward(logits, target, valid, predicted, largest, normaliser)
@@ -118,9 +145,7 @@ class _LabelAndTop(torch.autograd.Function):
         at_top = sweep.per_entry(grad_top * valid)
         factor = -(at_label + at_top) / normaliser
         target, predicted = sweep.per_entry(target), sweep.per_entry(predicted)
-        for part, here in sweep.exponentials(largest, gradient):
-            part.mul_(factor[here])
-            part.scatter_add_(1, target[here], at_label[here])
+        for part, here in sweep.write(factor, largest, target, at_label, gradient):
             part.scatter_add_(1, predicted[here], at_top[here])
         return gradient.reshape(logits.shape), None, None
 
@@ -129,38 +154,34 @@ class _LabelAndTotals(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         sweep = _Sweep(logits)
-        label, normaliser = sweep.empty(), sweep.empty()
+        label = sweep.empty()
         totals = logits.new_zeros(logits.shape[1])
         counted = sweep.per_entry(valid).to(logits.dtype)
         kept = torch.empty_like(sweep.logits) if ctx.needs_input_grad[0] else None
         for block, here in sweep.blocks(target):
-            out = block.take() if kept is None else kept[here]
-            part = torch.sub(block.logits, block.top, out=out).exp_()
-            label[here] = block.logits.gather(1, block.labels) - block.top
-            normaliser[here] = part.sum(1, keepdim=True)
-            share = counted[here] / normaliser[here]
-            totals += torch.einsum("ncs,nos->c", part, share)
-        ctx.save_for_backward(logits, target, valid, kept, normaliser)
-        return (label - normaliser.log()).view(target.shape), totals
+            probs = block.take() if kept is None else kept[here]
+            label[here] = block.label_distance - block.write_probs(probs, counted[here])
+            totals += probs.sum((0, 2))
+        ctx.save_for_backward(logits, target, valid, kept)
+        return label.view(target.shape), totals
 
     @staticmethod
     def backward(ctx: Any, grad_label: Tensor, grad_totals: Tensor) -> tuple[Tensor, None, None]:
-        logits, target, valid, kept, normaliser = ctx.saved_tensors
+        logits, target, valid, kept = ctx.saved_tensors
         if torch.is_grad_enabled():
             outputs = _plain_label_and_totals(Entries(logits, target, valid))
             return _again(outputs, logits, (grad_label, grad_totals)), None, None
         sweep = _Sweep(logits)
         gradient = kept if may_hand_out(grad_totals) else kept.clone()
         at_label = sweep.per_entry(grad_label * valid)
-        factor = sweep.per_entry(valid) / normaliser
         target = sweep.per_entry(target)
         direction = grad_totals.view(1, -1, 1)
         for samples, positions in block_slices(sweep.logits):
             here = (samples, slice(None), positions)
             part = gradient[here]
             # d (sum_c v_c p_c) / dz_k = p_k (v_k - sum_c v_c p_c)
-            mean = torch.einsum("c,ncs->ns", grad_totals, part).unsqueeze(1) / normaliser[here]
-            part.mul_(direction - (mean + at_label[here])).mul_(factor[here])
+            mean = torch.einsum("c,ncs->ns", grad_totals, part).unsqueeze(1)
+            part.mul_(direction - (mean + at_label[here]))
             part.scatter_add_(1, target[here], at_label[here])
         return gradient.reshape(logits.shape), None, None
 
@@ -168,22 +189,3 @@ class _LabelAndTotals(torch.autograd.Function):
 def _again(outputs: tuple[Tensor, ...], logits: Tensor, grad_outputs: tuple[Tensor, ...]) -> Tensor:
     """The same gradient as a graph, for second derivatives."""
     return torch.autograd.grad(outputs, logits, grad_outputs, create_graph=True)[0]
-
-
-def _predicted(block: Block) -> Tensor:
-    """Index of the largest logit, (n, 1, s); the first of several.
-
-    On the CPU a search along a dimension runs element by element. A mask of the largest logits and
-    one matrix product count them and sum their indices, which is the answer where there is one.
-    A product in reduced precision can round an index: what it names is looked at before use.
-    """
-    if block.logits.device.type != "cpu":
-        return block.logits.max(1, keepdim=True).indices
-    largest = torch.eq(block.shifted, 0, out=block.scratch)
-    numbers = torch.arange(block.num_classes, dtype=largest.dtype)
-    weights = torch.stack([torch.ones_like(numbers), numbers])
-    count, index = torch.einsum("kc,ncs->kns", weights, largest).unsqueeze(2).unbind(0)
-    index = index.long().clamp(0, block.num_classes - 1)
-    if bool((count == 1).all()) and not bool(block.shifted.gather(1, index).any()):
-        return index
-    return block.logits.max(1, keepdim=True).indices

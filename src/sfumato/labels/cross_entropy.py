@@ -29,6 +29,10 @@ class CrossEntropyTerm:
     over: SmoothingOver = "all"
     class_weight: Tensor | None = None
 
+    @property
+    def needs_only_summary(self) -> bool:
+        return self.class_weight is None
+
     def values(self, logits: Tensor, target: Tensor | None) -> Tensor:
         if target is None:
             raise TypeError("cross entropy needs a target")
@@ -51,9 +55,9 @@ class CrossEntropyTerm:
             block.add_at_label(-factor * scale)
             if self.smoothing:
                 block.add_everywhere(-mass * scale)
-        logit = block.shifted.gather(1, block.labels)
+        logit = block.label_distance
         if self.smoothing:
-            logit = factor * logit + mass * block.shifted.sum(1, keepdim=True)
+            logit = factor * logit + mass * block.sum_of_distances
         return block.normaliser, logit
 
     def _accumulate_weights(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_number
-from sfumato.labels._block import Block
+from sfumato.labels._block import LEAST_LOG, Block
 from sfumato.labels._entries import Reduction, check_reduction, prepare_entries
 from sfumato.labels._fused import Weighted, evaluate_terms
 from sfumato.labels.cross_entropy import cross_entropy_term
-
-# exp of it is 0 in every precision: keeps 0 log 0 = 0 where a class is masked by -inf.
-_LEAST_LOG = -1000.0
 
 
 @dataclass(frozen=True)
 class EntropyTerm:
     """(1 / C) sum_k p_k log p_k, minus the entropy over the number of classes."""
 
+    needs_only_summary: ClassVar[bool] = True
+
     def values(self, logits: Tensor, target: Tensor | None) -> Tensor:
         log_probs = torch.log_softmax(logits, 1)
-        return (log_probs.exp() * log_probs.clamp(min=_LEAST_LOG)).sum(1) / logits.shape[1]
+        return (log_probs.exp() * log_probs.clamp(min=LEAST_LOG)).sum(1) / logits.shape[1]
 
     def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
         # With x the shifted logits, log p = x - log sum exp x.
-        products = torch.clamp(block.shifted, min=_LEAST_LOG, out=block.scratch)
-        products.mul_(block.exponentials)
-        mean = products.sum(1, keepdim=True) / block.normaliser  # sum_j p_j x_j
+        mean = block.mean_distance  # sum_j p_j x_j
         if block.gradient is not None:
             # d/dz_k sum_j p_j log p_j = p_k (log p_k - sum_j p_j log p_j) = p_k (x_k - mean)
             share = scale / block.num_classes
-            block.add(products, share / block.normaliser)
+            block.add_distances(share)
             block.add_probs(-share * mean)
         return (mean - block.log_normaliser,)
 

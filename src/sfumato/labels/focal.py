@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ class FocalTerm:
     gamma: float
     rule: FLSDRule | None = None
     class_weight: Tensor | None = None
+    needs_only_summary: ClassVar[bool] = True
 
     def values(self, logits: Tensor, target: Tensor | None) -> Tensor:
         if target is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,25 +21,16 @@ class MarginTerm:
     """(1 / C) sum_k relu(max_j z_j - z_k - M)."""
 
     margin: float
+    needs_only_summary: ClassVar[bool] = True
 
     def values(self, logits: Tensor, target: Tensor | None) -> Tensor:
         distance = logits.amax(1, keepdim=True) - logits
         return torch.relu(distance - self.margin).sum(1) / logits.shape[1]
 
     def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
-        if block.gradient is None:
-            return (block.sum_of(block.excess(self.margin)),)
         # Classes beyond the margin all go up by the same step, and the top down by their sum.
-        step = scale / -block.num_classes
-        raised = block.beyond(self.margin, step, out=block.take())
-        pull = raised.sum(1, keepdim=True)
-        if not block.may_be_active(pull):
-            return (torch.zeros_like(pull),)
-        # The penalty is linear there, so that its value is a product with its gradient.
-        total = (block.sum_of_products(block.shifted, raised) + self.margin * pull) / step
-        block.add(raised)
-        block.add_at(0.0, pull, factor=-1.0)
-        return (total,)
+        step = None if block.gradient is None else scale / -block.num_classes
+        return (block.excess_beyond(self.margin, step),)
 
     def finish(self, statistics: Sequence[Tensor], num_classes: int) -> Tensor:
         return statistics[0] / -num_classes

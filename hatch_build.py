@@ -1,0 +1,71 @@
+"""Compile the C kernels at installation, where there is a compiler; without one all still works."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FOLDER = Path("src/sfumato/_native")
+# Sums may be reordered and comparisons need not mind NaN, so that loops vectorise.
+FLAGS = (
+    "-O3 -std=c11 -fPIC -fopenmp -fno-math-errno -fno-trapping-math -fassociative-math "
+    "-fno-signed-zeros -ffinite-math-only"
+)
+LEVELS = {
+    "avx512": "-march=x86-64-v4 -mprefer-vector-width=512",
+    "avx2": "-march=x86-64-v3",
+    "base": "",
+}
+
+
+def sources_id(folder: Path) -> str:
+    """What the library was compiled from; `sfumato._native` asks for the same."""
+    parts = [path.read_bytes() for path in sorted([*folder.glob("*.c"), *folder.glob("*.inc")])]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
+class KernelHook(BuildHookInterface):
+    """Adds the compiled kernels to the wheel, which is then one for this platform."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel" or not sys.platform.startswith("linux"):
+            return
+        is_x86 = platform.machine() in ("x86_64", "AMD64")
+        made = [self._compile(level) for level in (LEVELS if is_x86 else ("base",))]
+        if any(made):
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+            build_data["artifacts"].append(f"{FOLDER}/*.so")
+
+    def _compile(self, level: str) -> bool:
+        """Whether `kernels-LEVEL.so` could be made."""
+        compiler = shutil.which(os.environ.get("CC", "cc"))
+        folder = Path(self.root) / FOLDER
+        target = folder / f"kernels-{level}.so"
+        if compiler is None:
+            self.app.display_warning("no C compiler: installed without the faster kernels")
+            return False
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            parts, made = Path(scratch) / "kernels.o", Path(scratch) / target.name
+            flags = [*FLAGS.split(), *LEVELS[level].split(), f'-DSOURCES="{sources_id(folder)}"']
+            # Linked without -fopenmp: PyTorch brings the OpenMP that the kernels use.
+            steps = [
+                [compiler, *flags, "-c", str(folder / "kernels.c"), "-o", str(parts)],
+                [compiler, "-shared", str(parts), "-o", str(made)],
+            ]
+            for step in steps:
+                result = subprocess.run(step, capture_output=True, text=True, check=False)
+                if result.returncode:
+                    self.app.display_warning(f"{' '.join(step)} failed: {result.stderr.strip()}")
+                    return False
+            made.replace(target)
+        return True

@@ -1,0 +1,49 @@
+"""Passes over memory that PyTorch has no single operation for, in C.
+
+Installing the package compiles `kernels.c` where there is a C compiler (`hatch_build.py`), once for
+each level of vector instructions. Where there is none, or the environment says SFUMATO_NATIVE=0,
+`library()` is None and the same results come from PyTorch's operations, with more passes.
+
+The kernels share PyTorch's own pool of threads: they name OpenMP's functions without linking a
+second OpenMP, so that the one PyTorch has loaded answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+
+import torch
+
+_LEVELS = {"AVX512": "avx512", "AVX2": "avx2"}
+# Fewer elements than this aren't worth waking a thread; PyTorch's own measure.
+GRAIN = 1 << 15
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled kernels for this processor, or None."""
+    if os.environ.get("SFUMATO_NATIVE", "1") == "0":
+        return None
+    level = _LEVELS.get(torch.backends.cpu.get_cpu_capability(), "base")
+    folder = Path(__file__).parent
+    try:
+        kernels = ctypes.CDLL(str(folder / f"kernels-{level}.so"))
+    except OSError:
+        return None
+    kernels.sources.restype = ctypes.c_char_p
+    # In a working copy the sources may have moved on since the installation.
+    return kernels if kernels.sources() == _sources_id(folder).encode() else None
+
+
+def _sources_id(folder: Path) -> str:
+    parts = [path.read_bytes() for path in sorted([*folder.glob("*.c"), *folder.glob("*.inc")])]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
+def threads(elements: int) -> int:
+    """How many of PyTorch's threads to use for so many elements."""
+    return max(1, min(torch.get_num_threads(), elements // GRAIN))
