@@ -21,7 +21,7 @@ FLAGS = (
     "-fno-signed-zeros -ffinite-math-only"
 )
 LEVELS = {
-    "avx512": "-march=x86-64-v4 -mprefer-vector-width=512",
+    "avx512": "-march=x86-64-v4 -mprefer-vector-width=512 --param=vect-partial-vector-usage=1",
     "avx2": "-march=x86-64-v3",
     "base": "",
 }

@@ -13,7 +13,8 @@ const char *sources(void)
 }
 
 enum { TOP, LOW, NORMALISER, ENTROPY, SUM, LABEL, TOP_TIES, LOW_TIES, COUNT, EXCESS, SQUARES };
-enum { LANES = 64, TILE = 128, SHORT = 32 };
+enum { MASS = 2, OWN = 3 }; /* of distributions, after TOP and LOW */
+enum { LANES = 16, TILE = 128, SHORT = 32, LINE = 64, AHEAD = 1024 };
 #define FARTHEST (-1000) /* exp of it is 0, also times it; -infinity times 0 would be NaN */
 #define INLINE static inline __attribute__((always_inline))
 

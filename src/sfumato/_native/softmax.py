@@ -10,7 +10,6 @@ from torch import Tensor
 
 from sfumato._native import library, threads
 
-_NAMES = {torch.float32: "softmax_float", torch.float64: "softmax_double"}
 _REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 _STATISTICS = 11
 _WITHOUT_MARGIN = 6
@@ -78,7 +77,7 @@ def can_pass_over(logits: Tensor) -> bool:
     """Whether there is a kernel for these (N, C, S) logits."""
     return (
         logits.device.type == "cpu"
-        and logits.dtype in _NAMES
+        and logits.dtype in _REAL
         and logits.numel() > 0
         and (logits.stride(1) == 1 or logits.stride(2) == 1)
         and library() is not None
@@ -102,7 +101,7 @@ def softmax_summary(
     job = _job(logits, label, margin)
     job.statistics = statistics.data_ptr()
     job.predicted = None if predicted is None else predicted.data_ptr()
-    _run(logits, job)
+    _run("softmax", logits, job)
     plain, beyond = statistics[:_WITHOUT_MARGIN], statistics[_WITHOUT_MARGIN:]
     top, low, normaliser, entropy, total, label_distance = plain.unbind(0)
     return Summary(
@@ -147,7 +146,36 @@ def softmax_gradient(
     for name, value in per_entry.items():
         kept.append(nothing if value is None else value.expand_as(top).contiguous())
         setattr(job, name, kept[-1].data_ptr())
-    _run(logits, job)
+    _run("softmax", logits, job)
+
+
+class Distribution(NamedTuple):
+    """What is known of each entry of probabilities; (N, 1, S) each.
+
+    Attributes:
+        top: the largest.
+        low: the smallest.
+        sum: their sum.
+        own: that of the label.
+        correct: whether the label is the first class with the largest.
+    """
+
+    top: Tensor
+    low: Tensor
+    sum: Tensor
+    own: Tensor
+    correct: Tensor
+
+
+def distribution_summary(probs: Tensor, label: Tensor) -> Distribution:
+    """One pass over (N, C, S) probabilities, for which `can_pass_over` holds."""
+    statistics = probs.new_empty((4, *label.shape))
+    correct = torch.empty(label.shape, dtype=torch.bool)
+    job = _job(probs, label, None)
+    job.statistics, job.correct = statistics.data_ptr(), correct.data_ptr()
+    _run("distribution", probs, job)
+    top, low, total, own = statistics.unbind(0)
+    return Distribution(top=top, low=low, sum=total, own=own, correct=correct)
 
 
 def has_layout_of(tensor: Tensor, logits: Tensor) -> bool:
@@ -158,7 +186,7 @@ def has_layout_of(tensor: Tensor, logits: Tensor) -> bool:
 
 def _structure(real: type) -> type[ctypes.Structure]:
     pointers = (
-        "logits gradient label predicted low top factor entropic shift "
+        "logits gradient label predicted correct low top factor entropic shift "
         "at_label at_top at_low beyond excess statistics"
     )
     sizes = "samples classes positions sample_stride class_stride position_stride"
@@ -188,8 +216,9 @@ def _job(logits: Tensor, label: Tensor, margin: float | None) -> ctypes.Structur
     return job
 
 
-def _run(logits: Tensor, job: ctypes.Structure) -> None:
+def _run(kernel: str, logits: Tensor, job: ctypes.Structure) -> None:
     kernels = library()
     if kernels is None:
         raise RuntimeError("the native kernels are not there; ask can_pass_over first")
-    kernels[_NAMES[logits.dtype]](ctypes.byref(job))
+    suffix = "float" if logits.dtype == torch.float32 else "double"
+    kernels[f"{kernel}_{suffix}"](ctypes.byref(job))

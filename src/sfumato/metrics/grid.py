@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,13 +71,28 @@ def cell_index(confidence: Tensor, cells: int, *, dtype: torch.dtype) -> Tensor:
     return cell.clamp_(max=num_cells(cells) - 1)
 
 
+class CellLines(NamedTuple):
+    """Slopes and starts of the line through the uniform cells and of that through the divided."""
+
+    slope: tuple[float, float]
+    start: tuple[float, float]
+
+
+def cell_lines(cells: int, dtype: torch.dtype) -> CellLines:
+    """The lines of `cell_index`: the number of a cell is the larger of start + slope p."""
+    keep = 1 - _slack(dtype)
+    start = float((1 - cells) * (_ZOOM - 1))
+    return CellLines((cells * keep, cells * _ZOOM * keep), (0.0, start))
+
+
 @lru_cache(maxsize=64)
 def _lines(cells: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Slope and start, (2, 1) each, of the uniform and of the divided cells."""
-    keep = 1 - _slack(dtype)
-    slope = torch.tensor([[cells * keep], [cells * _ZOOM * keep]], dtype=torch.float64)
-    start = torch.tensor([[0.0], [(1 - cells) * (_ZOOM - 1)]], dtype=torch.float64)
-    return slope.to(device), start.to(device)
+    """Slope and start, (2, 1) each."""
+    slope, start = (
+        torch.tensor(ends, dtype=torch.float64, device=device).unsqueeze(1)
+        for ends in cell_lines(cells, dtype)
+    )
+    return slope, start
 
 
 def _slack(dtype: torch.dtype) -> float:

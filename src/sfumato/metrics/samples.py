@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_class_indices, check_floating
+from sfumato._native.softmax import can_pass_over, distribution_summary, softmax_summary
 
 _TOLERANCE = {torch.bfloat16: 1e-2}
 _DEFAULT_TOLERANCE = 1e-3
@@ -43,9 +44,6 @@ def score(
 ) -> Samples:
     """Confidence, correctness and log likelihood of every sample that is not ignored.
 
-    The label's entry is compared with the best of the others: two vectorised passes, where an
-    `argmax` over the class axis would be several times slower on a CPU.
-
     Args:
         predictions: logits or probabilities, as `from_logits` says.
         target: class indices.
@@ -63,23 +61,71 @@ def score(
         predictions, target, from_logits=from_logits, ignore_index=ignore_index, validate=validate
     )
     label = label if valid is None else label.where(valid, 0)
-    column = label.unsqueeze(1)
-    own = values.gather(1, column).squeeze(1)
-    other = values.scatter(1, column, -torch.inf).amax(1)
-    correct = _resolve_ties(values, label, own > other, own == other)
-    top = torch.maximum(own, other)
-    if from_logits:
-        normaliser = (values - top.unsqueeze(1)).exp_().sum(1)
-        if validate:
-            _check_rows(normaliser.isfinite(), valid, _FINITE)
-        confidence, log_likelihood = 1 / normaliser, own - top - normaliser.log()
-    else:
-        confidence, log_likelihood = top, own.log()
+    read = _read_logits if from_logits else _read_probs
+    found = read(values, label)
+    if validate and not from_logits and not found.is_sound:
+        check_distribution("probs", predictions, valid=valid)
+    if validate and from_logits:
+        _check_rows(found.confidence.isfinite(), valid, _FINITE)
+    confidence, correct, log_likelihood, _ = found
     if valid is not None:
         return Samples(confidence[valid], correct[valid], log_likelihood[valid])
     if confidence.ndim == 1:
         return Samples(confidence, correct, log_likelihood)
     return Samples(confidence.flatten(), correct.flatten(), log_likelihood.flatten())
+
+
+class _Readings(NamedTuple):
+    """`Samples` of all entries, in the shape of the target."""
+
+    confidence: Tensor
+    correct: Tensor
+    log_likelihood: Tensor
+    is_sound: bool = True  # whether all rows have the right sum and nothing negative
+
+
+def _read_probs(probs: Tensor, label: Tensor) -> _Readings:
+    maps, column = _as_maps(probs, label)
+    if not can_pass_over(maps):
+        top, own, correct = _compare_with_label(probs, label)
+        return _Readings(top, correct, own.log(), False)
+    found = distribution_summary(maps, column)
+    low, high = (float(end) for end in found.sum.aminmax())
+    is_sound = abs(low - 1) <= _DEFAULT_TOLERANCE and abs(high - 1) <= _DEFAULT_TOLERANCE
+    is_sound = is_sound and float(found.low.amin()) >= 0
+    top, own, correct = (part.view(label.shape) for part in (found.top, found.own, found.correct))
+    return _Readings(top, correct, own.log(), is_sound)
+
+
+def _read_logits(logits: Tensor, label: Tensor) -> _Readings:
+    maps, column = _as_maps(logits, label)
+    if can_pass_over(maps):
+        predicted = torch.empty_like(column)
+        found = softmax_summary(maps, column, predicted=predicted)
+        correct, distance = predicted.view(label.shape) == label, found.label.view(label.shape)
+        normaliser = found.normaliser.view(label.shape)
+    else:
+        top, own, correct = _compare_with_label(logits, label)
+        normaliser, distance = (logits - top.unsqueeze(1)).exp_().sum(1), own - top
+    return _Readings(1 / normaliser, correct, distance - normaliser.log())
+
+
+def _as_maps(values: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """(N, C, ...) as (N, C, S), with labels (N, 1, S)."""
+    maps = values.unsqueeze(-1) if values.ndim == 2 else values.flatten(2)
+    return maps, label.reshape(len(maps), 1, maps.shape[2]).contiguous()
+
+
+def _compare_with_label(values: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest value, that of the label, and whether the label is the first of the largest.
+
+    The label's entry is compared with the best of the others: two vectorised passes, where an
+    `argmax` over the class axis would be several times slower on a CPU.
+    """
+    column = label.unsqueeze(1)
+    own = values.gather(1, column).squeeze(1)
+    other = values.scatter(1, column, -torch.inf).amax(1)
+    return torch.maximum(own, other), own, _resolve_ties(values, label, own > other, own == other)
 
 
 def _resolve_ties(values: Tensor, label: Tensor, correct: Tensor, tied: Tensor) -> Tensor:
@@ -102,6 +148,8 @@ def flat_rows(
     values, label, valid = _prepare(
         predictions, target, from_logits=from_logits, ignore_index=ignore_index, validate=validate
     )
+    if validate and not from_logits:
+        check_distribution("probs", predictions, valid=valid)
     if from_logits:
         values = values.softmax(1)
         if validate:
@@ -122,8 +170,6 @@ def _prepare(
         predictions = predictions.detach()
     num_classes = predictions.shape[1]
     valid = valid_entries(target, num_classes, ignore_index=ignore_index, validate=validate)
-    if validate and not from_logits:
-        check_distribution(name, predictions, valid=valid)
     values = predictions if predictions.dtype == torch.float64 else predictions.float()
     return values, target.long(), valid
 

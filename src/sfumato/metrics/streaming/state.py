@@ -11,7 +11,8 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from sfumato._checks import check_integer
-from sfumato.metrics.grid import cell_edges, cell_index, cells_per_unit, num_cells
+from sfumato._native.deposit import can_deposit, deposit
+from sfumato.metrics.grid import cell_edges, cell_index, cell_lines, cells_per_unit, num_cells
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import centred_interval, check_resampling
 from sfumato.metrics.samples import score
@@ -78,6 +79,10 @@ class ConfidenceMetric(Metric):
             ignore_index=self.ignore_index,
             validate=self.validate,
         )
+        if can_deposit(samples.confidence, self.sums):
+            lines = cell_lines(self.cells, samples.confidence.dtype)
+            deposit(*samples, slope=lines.slope, start=lines.start, sums=self.sums)
+            return
         confidence, likelihood = samples.confidence.double(), samples.log_likelihood.double()
         cell = cell_index(confidence, self.cells, dtype=samples.confidence.dtype)
         cell = torch.add(samples.correct, cell, alpha=2)
