@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from sfumato.features.blurring import Blur, Padding, blur_features, check_map
+from sfumato.features.fused import fused_smooth, may_fuse
 from sfumato.features.probability import Prob, ProbKind, bound_features, split_bound
 
 
@@ -86,8 +87,16 @@ class Smooth(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         check_map(z)
+        if self._is_usual and may_fuse(z):
+            return fused_smooth(z, self.prob.temperature)
         bounded, gain = split_bound(z, self.prob.kind, self.prob.temperature, inplace=self.inplace)
         return self.blur.scaled(bounded, gain)
+
+    @property
+    def _is_usual(self) -> bool:
+        """The paper's own layer, for which there is a kernel."""
+        kernel, padding = self.blur.kernel, self.blur.padding
+        return self.prob.kind == "tanh" and padding == "zeros" and kernel == (1, 1)
 
     def extra_repr(self) -> str:
         return "inplace=True" if self.inplace else ""

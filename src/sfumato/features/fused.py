@@ -1,0 +1,57 @@
+"""The usual smoothing layer in one pass over memory each way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from sfumato._native.smooth import can_smooth, smooth_map
+from sfumato.features.blurring import blur_features
+from sfumato.features.probability import bound_features
+
+
+def may_fuse(z: Tensor) -> bool:
+    """Whether the map has values to be looked at, and there is a kernel for it."""
+    if _is_traced(z) or not can_smooth(z):
+        return False
+    return forward_ad.unpack_dual(z).tangent is None
+
+
+def _is_traced(z: Tensor) -> bool:
+    return (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._are_functorch_transforms_active()
+        or type(z) not in (Tensor, torch.nn.Parameter)
+    )
+
+
+def fused_smooth(z: Tensor, temperature: float) -> Tensor:
+    """`smooth_features` with its default kernel, bound and padding, where `may_fuse`."""
+    if not (torch.is_grad_enabled() and z.requires_grad):
+        return smooth_map(z.detach(), temperature)
+    smoothed: Tensor = _Smooth.apply(z, temperature)
+    return smoothed
+
+
+class _Smooth(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, temperature: float) -> Tensor:
+        ctx.save_for_backward(z)
+        ctx.temperature = temperature
+        return smooth_map(z, temperature)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        (z,) = ctx.saved_tensors
+        is_batched = torch._C._functorch.is_legacy_batchedtensor(upstream)
+        if not (torch.is_grad_enabled() or is_batched or _is_traced(upstream)):
+            return smooth_map(z, ctx.temperature, upstream), None
+        create_graph = torch.is_grad_enabled()
+        with torch.enable_grad():
+            again = blur_features(bound_features(z, temperature=ctx.temperature))
+        (result,) = torch.autograd.grad(again, z, upstream, create_graph=create_graph)
+        return result, None
