@@ -13,7 +13,7 @@ from typing import Any
 
 from sfumato.report import read_study
 
-LEFT_OUT = ("reliability", "cells")
+LEFT_OUT = ("reliability",)
 
 
 def collect(folder: Path) -> dict[str, Any]:

@@ -37,9 +37,23 @@ def test_same_as_the_metrics_of_all_pixels() -> None:
     expected = evaluate_predictions(labels, logits=logits)
     for name in ("accuracy", "nll", "ece"):
         assert float(found[name]) == pytest.approx(expected[name], rel=1e-6)
+    for name in ("aurc", "accuracy_at_80"):
+        assert float(found[name]) == pytest.approx(expected[name], rel=0.03)
     assert float(found["mean_iou"]) == pytest.approx(float(mean_iou(logits, labels)))
     foreground = evaluate_predictions(labels.masked_fill(labels == 2, -100), logits=logits)
     assert float(found["foreground_ece"]) == pytest.approx(foreground["ece"], rel=1e-6)
+
+
+def test_ranking_of_many_confident_pixels() -> None:
+    generator = torch.Generator().manual_seed(2)
+    logits = 6 * torch.randn(8, 3, 60, 60, generator=generator)
+    labels = torch.distributions.Categorical(logits=logits.movedim(1, -1) / 2).sample()
+    sums = PixelSums(3)
+    sums.add(logits, labels)
+    found = sums.measure(sums.total())
+    expected = evaluate_predictions(labels, logits=logits)
+    for name in ("aurc", "accuracy_at_80"):
+        assert float(found[name]) == pytest.approx(expected[name], rel=1e-3)
 
 
 def test_batches_and_order_change_nothing() -> None:

@@ -1,8 +1,8 @@
 """Metrics of dense predictions from sums over frames, so that no pixel is kept.
 
 A frame becomes a row of a few hundred numbers: summed log likelihood, calibration bins of all
-pixels and of the foreground, the confusion matrix, and how many pixels agree with the frame
-before. All metrics are functions of such sums, and so are those of bootstrap resamples.
+pixels and of the foreground, a finer ranking by confidence, the confusion matrix, and how many
+pixels agree with the frame before. All metrics are functions of such sums, and so are those of bootstrap resamples.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ import torch
 from torch import Tensor
 
 from sfumato.metrics.grid import bin_index
+from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import centred_interval, check_resampling, draw_weights
 from sfumato.metrics.samples import score
+from sfumato.metrics.selective import accuracy_at_coverage_of_groups, aurc_of_groups
 
 NO_VOID = -100
+# Cells of the ranking: confidences p by -log(1 - p), which tells .9999 from .99999, in steps of 1/16.
+RANKS = 256
+RANKS_PER_UNIT = 16
 
 
 @dataclass
@@ -43,7 +48,7 @@ class PixelSums:
     @property
     def length(self) -> int:
         """Number of sums in a row."""
-        return 1 + 6 * self.num_bins + self.num_classes**2 + 4
+        return 1 + 6 * self.num_bins + 2 * RANKS + self.num_classes**2 + 4
 
     def add(self, logits: Tensor, labels: Tensor, unit: int = 0) -> None:
         """Add frames (N, C, H, W) with labels (N, H, W) to a unit."""
@@ -56,6 +61,7 @@ class PixelSums:
             -found.log_likelihood.double().sum().reshape(1),
             self._bins(found.confidence, found.correct),
             self._bins(found.confidence[foreground], found.correct[foreground]),
+            _ranks(found.confidence, found.correct),
             torch.bincount(pairs, minlength=self.num_classes**2).double(),
             torch.zeros(4, device=logits.device, dtype=torch.float64),
         )
@@ -95,12 +101,14 @@ class PixelSums:
     def measure(self, sums: Tensor) -> dict[str, Tensor]:
         """Every metric for sums (..., K); NaN where there is nothing to measure.
 
-        accuracy, nll, ece, foreground_ece, mean_iou; consistency, Eq. (38) for every pixel: the
+        accuracy, nll, ece, foreground_ece, mean_iou; aurc and accuracy_at_80, up to the order
+        inside the cells of the ranking; consistency, Eq. (38) for every pixel: the
         share that keeps the class of the frame before; label_consistency, the same of the
         labels, which a perfect prediction would have.
         """
         bins, count = 3 * self.num_bins, self.num_classes**2
-        nll, every, foreground, confusion, frames = sums.split([1, bins, bins, count, 4], -1)
+        parts = sums.split([1, bins, bins, 2 * RANKS, count, 4], -1)
+        nll, every, foreground, ranks, confusion, frames = parts
         matrix = confusion.unflatten(-1, (self.num_classes, self.num_classes))
         overlap, total = matrix.diagonal(dim1=-2, dim2=-1), confusion.sum(-1)
         iou = overlap / (matrix.sum(-1) + matrix.sum(-2) - overlap)
@@ -109,6 +117,8 @@ class PixelSums:
             "nll": nll[..., 0] / total,
             "ece": self._ece(every),
             "mean_iou": iou.nanmean(-1),
+            "aurc": aurc_of_groups(_groups(ranks)),
+            "accuracy_at_80": accuracy_at_coverage_of_groups(_groups(ranks), 0.8),
             "consistency": frames[..., 0] / frames[..., 1],  # Eq. (38)
             "label_consistency": frames[..., 2] / frames[..., 3],
         }
@@ -139,7 +149,7 @@ class PixelSums:
 
     def _details(self, total: Tensor, classes: Sequence[str]) -> dict[str, Any]:
         bins = total[1 : 1 + 3 * self.num_bins].view(3, self.num_bins)
-        start = 1 + 6 * self.num_bins
+        start = 1 + 6 * self.num_bins + 2 * RANKS
         matrix = total[start : start + self.num_classes**2].view(self.num_classes, -1)
         overlap = matrix.diagonal()
         iou = (overlap / (matrix.sum(0) + matrix.sum(1) - overlap)).tolist()
@@ -167,3 +177,20 @@ class PixelSums:
     def _ece(self, bins: Tensor) -> Tensor:
         count, correct, confidence = bins.unflatten(-1, (3, self.num_bins)).unbind(-2)
         return (confidence - correct).abs().sum(-1) / count.sum(-1)
+
+
+def _ranks(confidence: Tensor, correct: Tensor) -> Tensor:
+    """Count and number of correct ones in each cell of the ranking, (2 R,)."""
+    depth = -torch.log1p(-confidence.double())
+    cell = (depth * RANKS_PER_UNIT).clamp_(max=RANKS - 1).long()
+    count = torch.bincount(cell, minlength=RANKS)
+    hits = torch.bincount(cell, weights=correct.double(), minlength=RANKS)
+    return torch.cat([count.double(), hits])
+
+
+def _groups(ranks: Tensor) -> Groups:
+    """The ranking as groups; the sums of confidences, which ranking needs not, are 0."""
+    count, correct = ranks.unflatten(-1, (2, RANKS)).unbind(-2)
+    depth = torch.arange(1, RANKS + 1, dtype=ranks.dtype, device=ranks.device) / RANKS_PER_UNIT
+    none = torch.zeros_like(count)
+    return Groups(count, correct, none, none, -torch.expm1(-depth))

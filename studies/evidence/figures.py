@@ -1,0 +1,163 @@
+"""The figures of docs/results.md, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from readings import CORRUPTED, ECE, NLL, ROOT, Runs, at, nll_of
+from tables import with_scaled
+
+from sfumato.report.statistics import t_interval
+
+BLUE, RED, GREEN, GOLD = "#30607f", "#c4452f", "#5f8f3e", "#d9a441"
+
+
+def labels(runs: Runs) -> None:
+    runs = with_scaled(runs)
+    figure, axes = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
+    names = sorted(runs, key=lambda name: fmean(map(ECE.read, runs[name].values())))
+    for offset, (what, read, colour) in enumerate(
+        (
+            ("as trained", ECE.read, BLUE),
+            ("after temperature scaling", at("scaled", "ece"), GOLD),
+        )
+    ):
+        values = [[100 * read(metrics) for metrics in runs[name].values()] for name in names]
+        places = [place + 0.38 * offset - 0.19 for place in range(len(names))]
+        axes.barh(places, list(map(fmean, values)), 0.36, color=colour, label=what)
+        axes.errorbar(
+            list(map(fmean, values)), places, xerr=_spread(values), fmt="none", ecolor="black", lw=1
+        )
+    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="ECE on the test set, %")
+    axes.set_xlim(left=0)
+    axes.invert_yaxis()
+    axes.legend()
+    save(figure, "cifar10-labels")
+
+
+def mollification(runs: Runs) -> None:
+    severities = next(iter(runs["FCR"].values()))["corrupted"]["severities"]
+    figure, panels = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+    colours = {"FCR": BLUE, "FCR + TrivAug": RED, "FCR + MixUp": GREEN}
+    for axes, key, title in zip(panels, ("error", "ece"), ("error %", "ECE %"), strict=True):
+        for name, found in runs.items():
+            plain = name.removesuffix(" + mollification")
+            by_severity = [
+                [
+                    100 * fmean(row[level] for row in metrics["corrupted"]["cells"][key])
+                    for metrics in found.values()
+                ]
+                for level in range(len(severities))
+            ]
+            style = {"ls": "--", "marker": "o"} if name == plain else {"ls": "-", "marker": "s"}
+            axes.errorbar(
+                severities,
+                list(map(fmean, by_severity)),
+                _spread(by_severity),
+                color=colours[plain],
+                label=name,
+                capsize=2,
+                **style,
+            )
+        axes.set(xlabel="severity", ylabel=f"corrupted {title}", xticks=severities, ylim=(0, None))
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
+    )
+    save(figure, "cifar10-mollification")
+
+
+def spatial(runs: Runs) -> None:
+    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for axes, network in zip(panels, ("ResNet", "VGG"), strict=True):
+        for end, colour in ((", MC dropout", BLUE), (", MC dropout + smooth", RED)):
+            found = runs[network + end]
+            numbers = next(iter(found.values()))["ensemble"]["sizes"]
+            values = [
+                [nll_of(place)(metrics) for metrics in found.values()]
+                for place in range(len(numbers))
+            ]
+            axes.errorbar(
+                numbers,
+                list(map(fmean, values)),
+                _spread(values),
+                marker="o",
+                color=colour,
+                label=end[2:],
+                capsize=2,
+            )
+        for end, colour in (("", BLUE), (", smooth", RED)):
+            level = fmean(map(NLL.read, runs[network + end].values()))
+            axes.axhline(level, color=colour, ls=":", label=f"deterministic{end.replace(',', '')}")
+        axes.set(xscale="log", xticks=numbers, xticklabels=numbers, xlabel="number of samples N")
+        axes.set(title=network, ylabel="NLL on the test set")
+        axes.minorticks_off()
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
+    )
+    save(figure, "cifar10-spatial")
+
+
+def combinations(runs: Runs) -> None:
+    figure, panels = plt.subplots(1, 2, figsize=(9.5, 4.6), layout="constrained", sharey=True)
+    names = list(runs)
+    for axes, clean, corrupted, title in (
+        (panels[0], NLL, CORRUPTED[1], "NLL"),
+        (panels[1], ECE, CORRUPTED[2], "ECE, %"),
+    ):
+        for column, marker, colour, what in (
+            (clean, "o", BLUE, "clean"),
+            (corrupted, "s", RED, "corrupted"),
+        ):
+            values = [
+                [column.scale * column.read(metrics) for metrics in runs[name].values()]
+                for name in names
+            ]
+            axes.errorbar(
+                list(map(fmean, values)),
+                range(len(names)),
+                xerr=_spread(values),
+                fmt=marker,
+                color=colour,
+                label=what,
+                capsize=2,
+            )
+        axes.set(xlabel=title, yticks=range(len(names)), yticklabels=names)
+        axes.set_xlim(left=0)
+        axes.grid(axis="y", lw=0.4)
+    panels[0].invert_yaxis()
+    panels[1].legend()
+    save(figure, "cifar10-combinations")
+
+
+def sizes(runs: Runs) -> None:
+    numbers = sorted({int(name.split(", ")[1]) for name in runs})
+    figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+    for name, colour in (("cross entropy", BLUE), ("ACLS", RED)):
+        values = [
+            [100 * ECE.read(metrics) for metrics in runs[f"{name}, {number}"].values()]
+            for number in numbers
+        ]
+        axes.errorbar(
+            numbers, list(map(fmean, values)), _spread(values), marker="o", color=colour, label=name
+        )
+    axes.set(xscale="log", xticks=numbers, xticklabels=[f"{number:,}" for number in numbers])
+    axes.set(xlabel="training images", ylabel="ECE on the test set, %", ylim=(0, None))
+    axes.minorticks_off()
+    axes.legend()
+    save(figure, "cifar10-sizes")
+
+
+def _spread(values: Sequence[Sequence[float]]) -> list[float]:
+    """Half the t interval of each; 0 with one value."""
+    found = [t_interval(each) for each in values]
+    return [0.0 if interval is None else (interval[1] - interval[0]) / 2 for interval in found]
+
+
+def save(figure: Figure, name: str) -> None:
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(ROOT / f"docs/figures/{name}.png", dpi=110)
+    plt.close(figure)

@@ -1,0 +1,99 @@
+"""Numbers of a study's runs, as means with intervals over seeds, and verdicts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from sfumato.report.statistics import SYMBOLS, judge, t_interval
+
+ROOT = Path(__file__).parents[2]
+Metrics = Mapping[str, Any]
+Runs = dict[str, dict[int, Metrics]]  # method, seed
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number of a run, and how it is shown."""
+
+    title: str
+    read: Callable[[Metrics], float]
+    better: Literal["higher", "lower"] | None = "lower"
+    scale: float = 100.0
+    digits: int = 1
+
+
+def at(*path: str) -> Callable[[Metrics], float]:
+    """Reads the number at a path of keys; NaN where a run doesn't have it."""
+
+    def read(metrics: Metrics) -> float:
+        found: Any = metrics
+        for key in path:
+            found = found.get(key, {})
+        return float(found) if found != {} else math.nan
+
+    return read
+
+
+ACCURACY = Column("accuracy %", at("test", "accuracy"), "higher")
+NLL = Column("NLL", at("test", "nll"), "lower", 1.0, 3)
+ECE = Column("ECE %", at("test", "ece"))
+AECE = Column("AECE %", at("test", "aece"))
+RANKING = (
+    Column("AURC %", at("test", "aurc")),
+    Column("accuracy at 80 % coverage", at("test", "accuracy_at_80"), "higher"),
+)
+CORRUPTED = (
+    Column("corrupted error %", at("corrupted", "error")),
+    Column("corrupted NLL", at("corrupted", "nll"), "lower", 1.0, 3),
+    Column("corrupted ECE %", at("corrupted", "ece")),
+)
+
+
+def load(name: str) -> Runs:
+    content = json.loads((ROOT / f"studies/results/{name}.json").read_text())
+    runs: Runs = {}
+    for run in content["runs"]:
+        runs.setdefault(run["method"], {})[run["seed"]] = run["metrics"]
+    return runs
+
+
+def mean_text(values: Sequence[float], column: Column) -> str:
+    """`12.3 ± 0.4`; the interval is missing for one seed."""
+    if any(map(math.isnan, values)):
+        return "–"
+    scaled = [column.scale * value for value in values]
+    interval = t_interval(scaled)
+    spread = "" if interval is None else f" ± {(interval[1] - interval[0]) / 2:.{column.digits}f}"
+    return f"{fmean(scaled):.{column.digits}f}{spread}"
+
+
+def cell(runs: Mapping[int, Metrics], column: Column, base: Mapping[int, Metrics] | None) -> str:
+    values = {seed: column.read(metrics) for seed, metrics in runs.items()}
+    text = mean_text(list(values.values()), column)
+    if base is None or base is runs or column.better is None or text == "–":
+        return text
+    change = [values[seed] - column.read(base[seed]) for seed in values if seed in base]
+    return f"{text} {verdict(change, column)}".rstrip()
+
+
+def verdict(change: Sequence[float], column: Column) -> str:
+    """Whether a paired difference over seeds is an improvement for certain: ✓, ✗ or ?."""
+    interval = t_interval(change)
+    if interval is None or column.better is None:
+        return ""
+    return SYMBOLS[judge(*interval, column.better)]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def nll_of(place: int) -> Callable[[Metrics], float]:
+    return lambda metrics: float(metrics["ensemble"]["nll"][place])

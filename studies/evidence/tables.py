@@ -1,0 +1,186 @@
+"""The tables of docs/results.md, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from papers import ACLS_TABLE_3, MOLLIFICATION_TABLE_1, SPATIAL_TABLE_E1
+from readings import (
+    ACCURACY,
+    AECE,
+    CORRUPTED,
+    ECE,
+    NLL,
+    RANKING,
+    Column,
+    Runs,
+    at,
+    cell,
+    mean_text,
+    nll_of,
+    table,
+    verdict,
+)
+
+ERROR = Column("error %", lambda metrics: 1 - ACCURACY.read(metrics))
+
+
+def method_table(
+    runs: Runs,
+    columns: Sequence[Column],
+    *,
+    base: Callable[[str], str],
+    paper: Mapping[str, str] | None = None,
+    paper_title: str = "",
+) -> str:
+    head = ["method", *(column.title for column in columns), *([paper_title] if paper else [])]
+    rows = []
+    for method, of_method in runs.items():
+        row = [cell(of_method, column, runs[base(method)]) for column in columns]
+        rows.append([method, *row, *([paper.get(method, "")] if paper else [])])
+    return table(head, rows)
+
+
+def margins(runs: Runs) -> str:
+    columns = (
+        Column("validation ECE %", at("validation", "ece")),
+        Column("validation accuracy %", at("validation", "accuracy"), "higher"),
+    )
+    rows = [
+        [method, *(cell(of_method, column, None) for column in columns)]
+        for method, of_method in runs.items()
+    ]
+    return table(["loss", *(column.title for column in columns)], rows)
+
+
+def with_scaled(runs: Runs) -> Runs:
+    """Cross entropy after temperature scaling as a method of its own, after cross entropy."""
+    # Its ranking is not that of the unscaled probabilities, and was not kept.
+    scaled = {
+        seed: {
+            "test": {"accuracy": metrics["test"]["accuracy"], **metrics["scaled"]},
+            "scaled": metrics["scaled"],
+        }
+        for seed, metrics in runs["cross entropy"].items()
+    }
+    ordered: Runs = {"cross entropy": runs["cross entropy"], "cross entropy, temperature": scaled}
+    return ordered | {name: found for name, found in runs.items() if name not in ordered}
+
+
+def labels(runs: Runs) -> str:
+    ordered = with_scaled(runs)
+    columns = (
+        *(ACCURACY, NLL, ECE, AECE, *RANKING),
+        Column("ECE % after scaling", at("scaled", "ece")),
+        Column("T", at("scaled", "temperature"), None, 1.0, 2),
+    )
+    return method_table(
+        ordered,
+        columns,
+        base=lambda method: "cross entropy",
+        paper=ACLS_TABLE_3,
+        paper_title="paper: ECE / AECE %",
+    )
+
+
+def sizes(runs: Runs) -> str:
+    """ECE of cross entropy and ACLS by the number of training images."""
+    numbers = sorted({int(name.split(", ")[1]) for name in runs})
+    rows = []
+    for number in numbers:
+        plain, margin = runs[f"cross entropy, {number}"], runs[f"ACLS, {number}"]
+        row = [cell(plain, column, None) for column in (ACCURACY, ECE)]
+        rows.append(
+            [f"{number:,}", *row, *(cell(margin, column, plain) for column in (ACCURACY, ECE, NLL))]
+        )
+    head = ["training images", "CE: accuracy %", "CE: ECE %"]
+    return table([*head, "ACLS: accuracy %", "ACLS: ECE %", "ACLS: NLL"], rows)
+
+
+def mollification(runs: Runs) -> str:
+    columns = (ERROR, NLL, ECE, *RANKING, *CORRUPTED)
+    return method_table(
+        runs,
+        columns,
+        base=lambda method: method.removesuffix(" + mollification"),
+        paper=MOLLIFICATION_TABLE_1,
+        paper_title="paper: error %, ECE (clean / corrupted)",
+    )
+
+
+def mollification_types(runs: Runs) -> str:
+    """Error by type of corruption, mean over severities and seeds."""
+    some = next(iter(runs["FCR"].values()))["corrupted"]
+    rows = []
+    for place, name in enumerate(some["names"]):
+        errors = [
+            fmean(
+                fmean(metrics["corrupted"]["cells"]["error"][place]) for metrics in found.values()
+            )
+            for found in runs.values()
+        ]
+        rows.append([name.replace("_", " "), *(f"{100 * error:.1f}" for error in errors)])
+    return table(["corruption", *runs], rows)
+
+
+def spatial(runs: Runs) -> str:
+    columns = (NLL, ACCURACY, ECE, *RANKING, *CORRUPTED)
+    return method_table(
+        runs,
+        columns,
+        base=lambda method: method.split(",")[0],
+        paper=SPATIAL_TABLE_E1,
+        paper_title="paper: NLL, accuracy %, ECE %",
+    )
+
+
+def spatial_sizes(runs: Runs) -> str:
+    """NLL by the number of samples, and the question: two smoothed against fifty plain."""
+    sampled = {name: found for name, found in runs.items() if "MC" in name}
+    numbers = next(iter(next(iter(sampled.values())).values()))["ensemble"]["sizes"]
+    rows = []
+    for name, found in sampled.items():
+        columns = [Column("", nll_of(place), "lower", 1.0, 3) for place in range(len(numbers))]
+        rows.append([name, *(cell(found, column, None) for column in columns)])
+    for network in ("ResNet", "VGG"):
+        smooth, plain = (runs[f"{network}, MC dropout{end}"] for end in (" + smooth", ""))
+        two, fifty = nll_of(numbers.index(2)), nll_of(len(numbers) - 1)
+        change = [two(smooth[seed]) - fifty(plain[seed]) for seed in smooth]
+        text = f"{mean_text(change, NLL)} {verdict(change, NLL)}"
+        name = f"{network}: N = 2 smoothed less N = {numbers[-1]} plain"
+        rows.append([name, text, *[""] * (len(numbers) - 1)])
+    return table(["NLL", *(f"N = {size}" for size in numbers)], rows)
+
+
+def combinations(runs: Runs) -> str:
+    columns = (ERROR, NLL, ECE, *RANKING, *CORRUPTED)
+    return method_table(runs, columns, base=lambda method: "cross entropy")
+
+
+def combination_effects(runs: Runs) -> str:
+    """What each smoothing changes, averaged over everything it is combined with."""
+    columns = (ERROR, NLL, ECE, RANKING[0], *CORRUPTED)
+    pairs: dict[str, list[tuple[str, str]]] = {}
+    for method in runs:
+        parts = [] if method == "cross entropy" else method.split(" + ")
+        for part in parts:
+            rest = " + ".join(other for other in parts if other != part) or "cross entropy"
+            pairs.setdefault(part, []).append((method, rest))
+    rows = []
+    for part, of_part in pairs.items():
+        row = [f"{part} ({len(of_part)} pairs)"]
+        for column in columns:
+            seeds = runs["cross entropy"]
+            change = [
+                fmean(
+                    column.read(runs[with_it][seed]) - column.read(runs[without][seed])
+                    for with_it, without in of_part
+                )
+                for seed in seeds
+            ]
+            text = mean_text(change, column)
+            sign = "" if text.startswith("-") else "+"
+            row.append(f"{sign}{text} {verdict(change, column)}")
+        rows.append(row)
+    return table(["adding", *(column.title for column in columns)], rows)
