@@ -2,7 +2,8 @@
 
 A frame becomes a row of a few hundred numbers: summed log likelihood, calibration bins of all
 pixels and of the foreground, a finer ranking by confidence, the confusion matrix, and how many
-pixels agree with the frame before. All metrics are functions of such sums, and so are those of bootstrap resamples.
+pixels agree with the frame before. All metrics are functions of such sums, and so are those of
+bootstrap resamples.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sfumato.metrics.samples import score
 from sfumato.metrics.selective import accuracy_at_coverage_of_groups, aurc_of_groups
 
 NO_VOID = -100
-# Cells of the ranking: confidences p by -log(1 - p), which tells .9999 from .99999, in steps of 1/16.
+# Cells of the ranking: confidences by -log(1 - p), which tells .9999 from .99999, in steps of 1/16.
 RANKS = 256
 RANKS_PER_UNIT = 16
 
