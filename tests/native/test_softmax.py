@@ -40,7 +40,7 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
 
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr("sfumato._native.softmax.library", lambda: None)
+    return lambda: monkeypatch.setattr("sfumato._native.library", lambda: None)
 
 
 def draw(

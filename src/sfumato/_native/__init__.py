@@ -47,3 +47,12 @@ def _sources_id(folder: Path) -> str:
 def threads(elements: int) -> int:
     """How many of PyTorch's threads to use for so many elements."""
     return max(1, min(torch.get_num_threads(), elements // GRAIN))
+
+
+def is_within_reach(tensor: torch.Tensor) -> bool:
+    """Whether kernels are there and can be given the address of this tensor's values."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    if tensor.device.type != "cpu" or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return not torch._C._are_functorch_transforms_active() and library() is not None

@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from sfumato._native import library
+from sfumato._native import is_within_reach, library
 
 _TYPES = {torch.float32: "float", torch.float64: "double"}
 
@@ -24,8 +24,8 @@ class _Job(ctypes.Structure):
 
 def can_deposit(confidence: Tensor, sums: Tensor) -> bool:
     """Whether there is a kernel for these."""
-    on_cpu = confidence.device.type == sums.device.type == "cpu"
-    return on_cpu and confidence.dtype in _TYPES and sums.is_contiguous() and library() is not None
+    within_reach = is_within_reach(confidence) and is_within_reach(sums)
+    return within_reach and confidence.dtype in _TYPES and sums.is_contiguous()
 
 
 def deposit(

@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from sfumato._native import library, threads
+from sfumato._native import is_within_reach, library, threads
 
 _REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 
@@ -15,11 +15,10 @@ _REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 def can_smooth(z: Tensor) -> bool:
     """Whether there is a kernel for this map: on the CPU, (N, C, H, W) in channels_last."""
     return (
-        z.device.type == "cpu"
+        is_within_reach(z)
         and z.dtype in _REAL
         and z.numel() > 0
         and z.is_contiguous(memory_format=torch.channels_last)
-        and library() is not None
     )
 
 

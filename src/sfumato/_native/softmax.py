@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfumato._native import library, threads
+from sfumato._native import is_within_reach, library, threads
 
 _REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 _STATISTICS = 11
@@ -76,11 +76,10 @@ class Coefficients(NamedTuple):
 def can_pass_over(logits: Tensor) -> bool:
     """Whether there is a kernel for these (N, C, S) logits."""
     return (
-        logits.device.type == "cpu"
+        is_within_reach(logits)
         and logits.dtype in _REAL
         and logits.numel() > 0
         and (logits.stride(1) == 1 or logits.stride(2) == 1)
-        and library() is not None
     )
 
 

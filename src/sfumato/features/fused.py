@@ -8,25 +8,15 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from sfumato._native import is_within_reach
 from sfumato._native.smooth import can_smooth, smooth_map
 from sfumato.features.blurring import blur_features
 from sfumato.features.probability import bound_features
 
 
 def may_fuse(z: Tensor) -> bool:
-    """Whether the map has values to be looked at, and there is a kernel for it."""
-    if _is_traced(z) or not can_smooth(z):
-        return False
-    return forward_ad.unpack_dual(z).tangent is None
-
-
-def _is_traced(z: Tensor) -> bool:
-    return (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or type(z) not in (Tensor, torch.nn.Parameter)
-    )
+    """Whether there is a kernel for the map, and no tangent to be carried along."""
+    return can_smooth(z) and forward_ad.unpack_dual(z).tangent is None
 
 
 def fused_smooth(z: Tensor, temperature: float) -> Tensor:
@@ -48,7 +38,7 @@ class _Smooth(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         (z,) = ctx.saved_tensors
         is_batched = torch._C._functorch.is_legacy_batchedtensor(upstream)
-        if not (torch.is_grad_enabled() or is_batched or _is_traced(upstream)):
+        if is_within_reach(upstream) and not (torch.is_grad_enabled() or is_batched):
             return smooth_map(z, ctx.temperature, upstream), None
         create_graph = torch.is_grad_enabled()
         with torch.enable_grad():
