@@ -2,29 +2,33 @@
 
 Run: python studies/evidence
 Writes the figures to docs/figures and, between the marks `<!-- NAME -->` and `<!-- end -->`, the
-tables of docs/results.md. Intervals are 95 % t intervals over seeds; verdicts are those of
-`sfumato report`.
+tables of docs/results.md and README.md. Intervals are 95 % t intervals over seeds; verdicts are
+those of `sfumato report`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import figures
 import tables
 from readings import ROOT, Runs, load
 
-TABLES: dict[str, tuple[str, Callable[[Runs], str]]] = {
-    "margins": ("cifar10-margins", tables.margins),
-    "labels": ("cifar10-labels", tables.labels),
-    "sizes": ("cifar10-sizes", tables.sizes),
-    "mollification": ("cifar10-mollification", tables.mollification),
-    "mollification types": ("cifar10-mollification", tables.mollification_types),
-    "spatial": ("cifar10-spatial", tables.spatial),
-    "spatial sizes": ("cifar10-spatial", tables.spatial_sizes),
-    "combinations": ("cifar10-combinations", tables.combinations),
-    "combination effects": ("cifar10-combinations", tables.combination_effects),
+RESULTS, README = "docs/results.md", "README.md"
+# name: page, studies, what makes the table
+TABLES: dict[str, tuple[str, tuple[str, ...], Callable[..., str]]] = {
+    "margins": (RESULTS, ("cifar10-margins",), tables.margins),
+    "labels": (RESULTS, ("cifar10-labels",), tables.labels),
+    "sizes": (RESULTS, ("cifar10-sizes",), tables.sizes),
+    "mollification": (RESULTS, ("cifar10-mollification",), tables.mollification),
+    "mollification types": (RESULTS, ("cifar10-mollification",), tables.mollification_types),
+    "spatial": (RESULTS, ("cifar10-spatial",), tables.spatial),
+    "spatial sizes": (RESULTS, ("cifar10-spatial",), tables.spatial_sizes),
+    "combinations": (RESULTS, ("cifar10-combinations",), tables.combinations),
+    "combination effects": (RESULTS, ("cifar10-combinations",), tables.combination_effects),
+    "methods": (README, ("cifar10-labels", "cifar10-combinations"), tables.methods),
 }
 FIGURES: dict[str, Callable[[Runs], None]] = {
     "cifar10-labels": figures.labels,
@@ -35,21 +39,19 @@ FIGURES: dict[str, Callable[[Runs], None]] = {
 }
 
 
-def replaced(text: str, name: str, made: str) -> str:
-    """The page with what stands between the marks of `name` replaced."""
+def write_table(page: Path, name: str, made: str) -> None:
+    """Replace what stands between the marks of `name`."""
     start, end = f"<!-- {name} -->", "<!-- end -->"
     pattern = re.compile(f"{start}.*?{end}", re.DOTALL)
+    text = page.read_text()
     if not pattern.search(text):
-        raise SystemExit(f"docs/results.md has no marks {start} ... {end}")
-    return pattern.sub(lambda _: f"{start}\n{made}\n{end}", text)
+        raise SystemExit(f"{page.name} has no marks {start} ... {end}")
+    page.write_text(pattern.sub(lambda _: f"{start}\n{made}\n{end}", text))
 
 
 def main() -> None:
-    page = ROOT / "docs/results.md"
-    text = page.read_text()
-    for name, (study, make) in TABLES.items():
-        text = replaced(text, name, make(load(study)))
-    page.write_text(text)
+    for name, (page, studies, make) in TABLES.items():
+        write_table(ROOT / page, name, make(*map(load, studies)))
     for study, draw in FIGURES.items():
         draw(load(study))
 

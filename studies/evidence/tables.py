@@ -158,6 +158,15 @@ def combinations(runs: Runs) -> str:
     return method_table(runs, columns, base=lambda method: "cross entropy")
 
 
+def methods(losses: Runs, combined: Runs) -> str:
+    """One table of everything, for the README."""
+    runs = with_scaled(losses)
+    # The same trainings, measured on corrupted images too.
+    runs = {name: combined.get(name, found) for name, found in runs.items()} | combined
+    columns = (ACCURACY, NLL, ECE, *RANKING, CORRUPTED[0], CORRUPTED[2])
+    return method_table(runs, columns, base=lambda method: "cross entropy")
+
+
 def combination_effects(runs: Runs) -> str:
     """What each smoothing changes, averaged over everything it is combined with."""
     columns = (ERROR, NLL, ECE, RANKING[0], *CORRUPTED)

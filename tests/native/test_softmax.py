@@ -19,6 +19,7 @@ from sfumato._native.softmax import (
     softmax_gradient,
     softmax_summary,
 )
+from sfumato.metrics.samples import score
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no compiled kernels here")
 
@@ -205,3 +206,12 @@ class TestLibrary:
 
 def _refuse(path: str) -> None:
     raise OSError(path)
+
+
+def test_labels_out_of_range_never_reach_the_kernels() -> None:
+    probs = torch.full((2, 3), 1 / 3)
+    for target in ([0, 3], [-1, 0]):
+        with pytest.raises(ValueError, match="target"):
+            score(probs, torch.tensor(target), validate=False)
+        with pytest.raises(ValueError, match="target"):
+            SF.acls_loss(probs, torch.tensor(target))

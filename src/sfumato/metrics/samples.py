@@ -49,7 +49,7 @@ def score(
         target: class indices.
         from_logits: what `predictions` are.
         ignore_index: label of entries that count for nothing.
-        validate: check the values; shapes are always checked.
+        validate: check the values; shapes and labels, which are read as addresses, always are.
 
     Shape:
         predictions: (N, C) or (N, C, d1, ...); target: (N,) or (N, d1, ...).
@@ -58,7 +58,7 @@ def score(
         ValueError: for rows that don't sum to one, negative, NaN, or labels out of range.
     """
     values, label, valid = _prepare(
-        predictions, target, from_logits=from_logits, ignore_index=ignore_index, validate=validate
+        predictions, target, from_logits=from_logits, ignore_index=ignore_index
     )
     label = label if valid is None else label.where(valid, 0)
     read = _read_logits if from_logits else _read_probs
@@ -146,7 +146,7 @@ def flat_rows(
 ) -> tuple[Tensor, Tensor]:
     """Probabilities (M, C) and labels (M,) of the samples that are not ignored."""
     values, label, valid = _prepare(
-        predictions, target, from_logits=from_logits, ignore_index=ignore_index, validate=validate
+        predictions, target, from_logits=from_logits, ignore_index=ignore_index
     )
     if validate and not from_logits:
         check_distribution("probs", predictions, valid=valid)
@@ -161,15 +161,14 @@ def flat_rows(
 
 
 def _prepare(
-    predictions: Tensor, target: Tensor, *, from_logits: bool, ignore_index: int, validate: bool
+    predictions: Tensor, target: Tensor, *, from_logits: bool, ignore_index: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Checked values in float32 or float64, labels, and which entries count (None: all)."""
     name = "logits" if from_logits else "probs"
     check_shapes(name, predictions, target)
     if predictions.requires_grad:
         predictions = predictions.detach()
-    num_classes = predictions.shape[1]
-    valid = valid_entries(target, num_classes, ignore_index=ignore_index, validate=validate)
+    valid = valid_entries(target, predictions.shape[1], ignore_index=ignore_index)
     values = predictions if predictions.dtype == torch.float64 else predictions.float()
     return values, target.long(), valid
 
@@ -194,7 +193,7 @@ def check_shapes(name: str, predictions: Tensor, target: Tensor) -> None:
 
 
 def valid_entries(
-    target: Tensor, num_classes: int, *, ignore_index: int, validate: bool
+    target: Tensor, num_classes: int, *, ignore_index: int, validate: bool = True
 ) -> Tensor | None:
     """Mask of the entries that count, or None where all do."""
     if target.is_floating_point() or target.dtype == torch.bool:
