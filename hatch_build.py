@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -48,19 +49,26 @@ class KernelHook(BuildHookInterface):
 
     def _compile(self, level: str) -> bool:
         """Whether `kernels-LEVEL.so` could be made."""
-        compiler = shutil.which(os.environ.get("CC", "cc"))
-        folder = Path(self.root) / FOLDER
-        target = folder / f"kernels-{level}.so"
-        if compiler is None:
+        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]  # may be "ccache gcc"
+        if shutil.which(compiler[0]) is None:
             self.app.display_warning("no C compiler: installed without the faster kernels")
             return False
+        try:
+            return self._make(compiler, level)
+        except OSError as error:  # a source tree that is read only
+            self.app.display_warning(f"installed without the faster kernels: {error}")
+            return False
+
+    def _make(self, compiler: list[str], level: str) -> bool:
+        folder = Path(self.root) / FOLDER
+        target = folder / f"kernels-{level}.so"
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             parts, made = Path(scratch) / "kernels.o", Path(scratch) / target.name
             flags = [*FLAGS.split(), *LEVELS[level].split(), f'-DSOURCES="{sources_id(folder)}"']
             # Linked without -fopenmp: PyTorch brings the OpenMP that the kernels use.
             steps = [
-                [compiler, *flags, "-c", str(folder / "kernels.c"), "-o", str(parts)],
-                [compiler, "-shared", str(parts), "-o", str(made)],
+                [*compiler, *flags, "-c", str(folder / "kernels.c"), "-o", str(parts)],
+                [*compiler, "-shared", str(parts), "-o", str(made)],
             ]
             for step in steps:
                 result = subprocess.run(step, capture_output=True, text=True, check=False)
