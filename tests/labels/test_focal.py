@@ -60,6 +60,18 @@ def test_golden(check_golden: Callable[..., int]) -> None:
     assert released == 7
 
 
+@pytest.mark.parametrize("rule", ["paper", "released"])
+def test_flsd_keeps_the_precision_of_the_logits(rule: Any) -> None:
+    logits, target = torch.randn(6, 5, requires_grad=True), torch.arange(6) % 5
+    expected = torch.autograd.grad(flsd_loss(logits, target, rule=rule), logits)[0]
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = torch.autograd.grad(flsd_loss(logits, target, rule=rule), logits)[0]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, expected)
+
+
 def test_gamma_zero_is_cross_entropy() -> None:
     logits = torch.randn(5, 3, requires_grad=True)
     target = torch.randint(0, 3, (5,))

@@ -73,9 +73,9 @@ class FocalTerm:
         """Exponent of each entry, a constant for the gradient."""
         if self.rule == "paper":
             prob = top_log_prob.detach().exp()
-            return torch.where(prob < 0.2, 5.0, self.gamma)  # supplement Eq. (1)
+            return torch.where(prob < 0.2, 5.0, self.gamma).to(prob)  # supplement Eq. (1)
         prob = log_prob.detach().exp()
-        return torch.where(prob < 0.2, 5.0, torch.where(prob < 0.5, 3.0, self.gamma))
+        return torch.where(prob < 0.2, 5.0, torch.where(prob < 0.5, 3.0, self.gamma)).to(prob)
 
 
 def focal_loss(
