@@ -143,6 +143,8 @@ class TestSpecialValues:
         target = torch.zeros(shape[0], *shape[2:], dtype=torch.long)
         assert SF.cross_entropy_loss(logits, target).isnan()
         assert SF.acls_loss(logits, target).isnan()
+        assert SF.acls_penalty(logits, target).isnan()
+        assert SF.margin_penalty(logits, target).isnan()
 
     def test_classes_masked_by_minus_infinity(self) -> None:
         logits = torch.tensor([[1.0, float("-inf"), 2.0]], requires_grad=True)
@@ -151,6 +153,15 @@ class TestSpecialValues:
         assert loss.isfinite()
         assert logits.grad is not None
         assert logits.grad[0, 1] == 0
+
+    @pytest.mark.parametrize("classes", [5, 70])
+    def test_ignored_entries_with_minus_infinity_get_no_gradient(self, classes: int) -> None:
+        logits = torch.zeros(2, classes)
+        logits[1, 1] = float("-inf")
+        logits.requires_grad_()
+        SF.mbls_loss(logits, torch.tensor([0, -100])).backward()
+        assert logits.grad is not None
+        assert not logits.grad[1].any()
 
     def test_tiny_probabilities_are_flushed_and_the_mode_is_restored(self) -> None:
         logits = torch.tensor([[0.0, -100.0]], requires_grad=True)

@@ -17,6 +17,7 @@ enum { TOP, LOW, NORMALISER, ENTROPY, SUM, LABEL, TOP_TIES, LOW_TIES, COUNT, EXC
 enum { MASS = 2, OWN = 3 }; /* of distributions, after TOP and LOW */
 enum { LANES = 16, TILE = 128, SHORT = 32, LINE = 64, AHEAD = 1024 };
 #define FARTHEST (-1000) /* exp of it is 0, also times it; -infinity times 0 would be NaN */
+#define DEEPEST ((REAL)-1e38) /* finite in single precision, for the same reason */
 #define INLINE static inline __attribute__((always_inline))
 
 /* Numbers below the normal ones are a hundred times slower; here they may as well be 0. */
