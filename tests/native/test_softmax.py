@@ -13,6 +13,7 @@ from torch import Tensor
 
 import sfumato._native as native
 import sfumato.functional as SF
+from sfumato._native.deposit import can_deposit
 from sfumato._native.softmax import (
     Coefficients,
     can_pass_over,
@@ -181,12 +182,23 @@ class TestLayouts:
             torch.testing.assert_close(first, second)
 
     def test_strange_strides_are_left_to_pytorch(self) -> None:
-        logits = torch.randn(4, 6, 8)[:, ::2, ::2]
-        assert not can_pass_over(logits)
-        assert can_pass_over(logits.contiguous())
+        logits, label = torch.randn(4, 6, 8)[:, ::2, ::2], torch.zeros(4, 1, 4, dtype=torch.long)
+        assert not can_pass_over(logits, label)
+        assert can_pass_over(logits.contiguous(), label)
 
     def test_half_precision_is_left_to_pytorch(self) -> None:
-        assert not can_pass_over(torch.zeros(2, 3, 1, dtype=torch.bfloat16))
+        label = torch.zeros(2, 1, 1, dtype=torch.long)
+        assert not can_pass_over(torch.zeros(2, 3, 1, dtype=torch.bfloat16), label)
+
+    @pytest.mark.parametrize("name", LOSSES)
+    def test_labels_with_gaps(self, name: str) -> None:
+        logits = torch.randn(8, 5, dtype=torch.float64, requires_grad=True)
+        table = torch.stack([torch.arange(8) % 5, torch.full((8,), 10**6)], 1)
+        first, second = (
+            torch.autograd.grad(LOSSES[name](logits, target), logits)[0]
+            for target in (table[:, 0], table[:, 0].contiguous())
+        )
+        assert torch.equal(first, second)
 
     def test_out_of_another_layout(self) -> None:
         logits, label = draw((2, 3, 4), torch.float32)
@@ -194,6 +206,35 @@ class TestLayouts:
         out = torch.empty(2, 4, 3).transpose(1, 2)
         with pytest.raises(ValueError, match="out has strides"):
             softmax_gradient(logits, label, summary.top, Coefficients(), out=out)
+
+
+class TestOtherTypesAndDevices:
+    def test_labels_on_another_device(self) -> None:
+        target = torch.zeros(2, dtype=torch.long, device="meta")
+        assert not can_pass_over(torch.zeros(2, 3, 1), target.view(2, 1, 1))
+        with pytest.raises(RuntimeError, match="meta"):
+            SF.acls_loss(torch.zeros(2, 3), target)
+
+    def test_default_device(self) -> None:
+        probs, target = torch.tensor([[0.2, 0.8]]), torch.tensor([1])
+        with torch.device("meta"):
+            found = score(probs, target)
+        assert found.correct.device.type == "cpu"
+        assert found.correct.tolist() == [True]
+
+    def test_sums_of_another_type(self) -> None:
+        confidence = torch.ones(3)
+        assert can_deposit(confidence, torch.zeros(5, 2, dtype=torch.float64))
+        assert not can_deposit(confidence, torch.zeros(5, 2))
+
+    def test_coefficients_of_another_type(self) -> None:
+        logits, label = draw((2, 3, 4), torch.float32)
+        top = softmax_summary(logits, label).top
+        found, expected = torch.empty_like(logits), torch.empty_like(logits)
+        factor = torch.rand(top.shape, dtype=torch.float64)
+        softmax_gradient(logits, label, top, Coefficients(factor), out=found)
+        softmax_gradient(logits, label, top, Coefficients(factor.float()), out=expected)
+        assert torch.equal(found, expected)
 
 
 class TestLibrary:

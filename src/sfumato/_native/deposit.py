@@ -25,7 +25,8 @@ class _Job(ctypes.Structure):
 def can_deposit(confidence: Tensor, sums: Tensor) -> bool:
     """Whether there is a kernel for these."""
     within_reach = is_within_reach(confidence) and is_within_reach(sums)
-    return within_reach and confidence.dtype in _TYPES and sums.is_contiguous()
+    is_known = confidence.dtype in _TYPES and sums.dtype == torch.float64
+    return within_reach and is_known and sums.is_contiguous()
 
 
 def deposit(

@@ -73,11 +73,13 @@ class Coefficients(NamedTuple):
     excess: Tensor | None = None
 
 
-def can_pass_over(logits: Tensor) -> bool:
-    """Whether there is a kernel for these (N, C, S) logits."""
+def can_pass_over(logits: Tensor, label: Tensor) -> bool:
+    """Whether there is a kernel for these (N, C, S) logits and class indices."""
     return (
         is_within_reach(logits)
+        and is_within_reach(label)
         and logits.dtype in _REAL
+        and label.dtype == torch.int64
         and logits.numel() > 0
         and (logits.stride(1) == 1 or logits.stride(2) == 1)
     )
@@ -92,11 +94,12 @@ def softmax_summary(
         logits: for which `can_pass_over` holds.
         label: (N, 1, S) class indices.
         margin: M, or None.
-        predicted: (N, 1, S) integers, to be filled with the first class at the top.
+        predicted: (N, 1, S) int64 without gaps, to be filled with the first class at the top.
     """
     samples, _, positions = logits.shape
     number = _WITHOUT_MARGIN if margin is None else _STATISTICS
     statistics = logits.new_empty((number, samples, 1, positions))
+    label = label.contiguous()
     job = _job(logits, label, margin)
     job.statistics = statistics.data_ptr()
     job.predicted = None if predicted is None else predicted.data_ptr()
@@ -137,13 +140,14 @@ def softmax_gradient(
     """
     if not has_layout_of(out, logits):
         raise ValueError(f"out has strides {out.stride()}, the logits {logits.stride()}")
+    label = label.contiguous()
     job = _job(logits, label, margin)
     job.gradient = out.data_ptr()
     per_entry = {"top": top, "low": low, **coefficients._asdict()}
     nothing = torch.zeros_like(top)
     kept = []  # Everything becomes an array, which has to live until the end.
     for name, value in per_entry.items():
-        kept.append(nothing if value is None else value.expand_as(top).contiguous())
+        kept.append(nothing if value is None else value.to(top.dtype).expand_as(top).contiguous())
         setattr(job, name, kept[-1].data_ptr())
     _run("softmax", logits, job)
 
@@ -169,7 +173,8 @@ class Distribution(NamedTuple):
 def distribution_summary(probs: Tensor, label: Tensor) -> Distribution:
     """One pass over (N, C, S) probabilities, for which `can_pass_over` holds."""
     statistics = probs.new_empty((4, *label.shape))
-    correct = torch.empty(label.shape, dtype=torch.bool)
+    correct = label.new_empty(label.shape, dtype=torch.bool)
+    label = label.contiguous()
     job = _job(probs, label, None)
     job.statistics, job.correct = statistics.data_ptr(), correct.data_ptr()
     _run("distribution", probs, job)

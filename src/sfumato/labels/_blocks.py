@@ -104,7 +104,7 @@ def native_blocks(
 
 def has_kernels(logits: Tensor, target: Tensor | None, gradient: Tensor | None = None) -> bool:
     """Whether `native_blocks` can be used."""
-    if target is None or target.is_floating_point() or not can_pass_over(logits):
+    if target is None or not can_pass_over(logits, target):
         return False
     return gradient is None or has_layout_of(gradient, logits)
 

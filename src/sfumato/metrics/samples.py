@@ -86,7 +86,7 @@ class _Readings(NamedTuple):
 
 def _read_probs(probs: Tensor, label: Tensor) -> _Readings:
     maps, column = _as_maps(probs, label)
-    if not can_pass_over(maps):
+    if not can_pass_over(maps, column):
         top, own, correct = _compare_with_label(probs, label)
         return _Readings(top, correct, own.log(), False)
     found = distribution_summary(maps, column)
@@ -99,7 +99,7 @@ def _read_probs(probs: Tensor, label: Tensor) -> _Readings:
 
 def _read_logits(logits: Tensor, label: Tensor) -> _Readings:
     maps, column = _as_maps(logits, label)
-    if can_pass_over(maps):
+    if can_pass_over(maps, column):
         predicted = torch.empty_like(column)
         found = softmax_summary(maps, column, predicted=predicted)
         correct, distance = predicted.view(label.shape) == label, found.label.view(label.shape)
