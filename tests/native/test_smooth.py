@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 
 import sfumato._native as native
 from sfumato._native.smooth import can_smooth
@@ -84,3 +86,12 @@ def test_many_gradients_at_once() -> None:
     (found,) = torch.autograd.grad(Smooth()(z), z, upstream, is_grads_batched=True)
     one = torch.autograd.grad(Smooth()(z), z, upstream[2])[0]
     torch.testing.assert_close(found[2], one)
+
+
+def test_modes_that_watch_operations_see_all_of_them() -> None:
+    z = draw((1, 2, 3, 3))
+    graph = make_fx(Smooth())(z)
+    torch.testing.assert_close(graph(z + 1), Smooth()(z + 1))
+    with FlopCounterMode(display=False) as counter:
+        Smooth()(z)
+    assert counter.get_total_flops() > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -247,9 +248,18 @@ class TestLibrary:
         assert native.library.__wrapped__() is None
 
     def test_a_missing_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(native, "_LEVELS", {})
         monkeypatch.setattr(native.ctypes, "CDLL", _refuse)
         assert native.library.__wrapped__() is None
+
+    def test_a_lower_level_where_the_best_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        kernels = native.library()
+        assert kernels is not None
+        level = Path(kernels._name).stem.removeprefix("kernels-")
+        capability = torch.backends.cpu.get_cpu_capability()
+        monkeypatch.setattr(native, "_LEVELS", {capability: ("missing", level)})
+        found = native.library.__wrapped__()
+        assert found is not None
+        assert found._name == kernels._name
 
     def test_threads_are_woken_for_large_tensors_only(self) -> None:
         assert native.threads(100) == 1

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import torch
 
-_LEVELS = {"AVX512": "avx512", "AVX2": "avx2"}
+# Old compilers don't know the higher levels; the best that was made is taken.
+_LEVELS = {"AVX512": ("avx512", "avx2", "base"), "AVX2": ("avx2", "base")}
 # Fewer elements than this aren't worth waking a thread; PyTorch's own measure.
 GRAIN = 1 << 15
 
@@ -28,15 +29,18 @@ def library() -> ctypes.CDLL | None:
     """The compiled kernels for this processor, or None."""
     if os.environ.get("SFUMATO_NATIVE", "1") == "0":
         return None
-    level = _LEVELS.get(torch.backends.cpu.get_cpu_capability(), "base")
     folder = Path(__file__).parent
-    try:
-        kernels = ctypes.CDLL(str(folder / f"kernels-{level}.so"))
-    except OSError:
-        return None
-    kernels.sources.restype = ctypes.c_char_p
-    # In a working copy the sources may have moved on since the installation.
-    return kernels if kernels.sources() == _sources_id(folder).encode() else None
+    sources = _sources_id(folder).encode()
+    for level in _LEVELS.get(torch.backends.cpu.get_cpu_capability(), ("base",)):
+        try:
+            kernels = ctypes.CDLL(str(folder / f"kernels-{level}.so"))
+        except OSError:
+            continue
+        kernels.sources.restype = ctypes.c_char_p
+        # In a working copy the sources may have moved on since the installation.
+        if kernels.sources() == sources:
+            return kernels
+    return None
 
 
 def _sources_id(folder: Path) -> str:
@@ -52,6 +56,8 @@ def threads(elements: int) -> int:
 def is_within_reach(tensor: torch.Tensor) -> bool:
     """Whether kernels are there and can be given the address of this tensor's values."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    if torch._C._len_torch_dispatch_stack():  # make_fx, FlopCounterMode, ... watch operations
         return False
     if tensor.device.type != "cpu" or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return False
