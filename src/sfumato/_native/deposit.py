@@ -69,5 +69,5 @@ def deposit(
     lost = kernels[f"deposit_{_TYPES[confidence.dtype]}"](ctypes.byref(job))
     if lost:
         raise ValueError(
-            f"confidences must be numbers in [0, 1], got NaN or a negative number for {lost} of them"
+            f"confidences must be numbers in [0, 1], got NaN or less than 0 for {lost} of them"
         )
