@@ -88,9 +88,8 @@ def spatial(runs: Runs) -> None:
                 label=end[2:],
                 capsize=2,
             )
-        for end, colour in (("", BLUE), (", smooth", RED)):
-            level = fmean(map(NLL.read, runs[network + end].values()))
-            axes.axhline(level, color=colour, ls=":", label=f"deterministic{end.replace(',', '')}")
+        level = fmean(map(NLL.read, runs[network].values()))
+        axes.axhline(level, color=BLUE, ls=":", label="deterministic")
         axes.set(xscale="log", xticks=numbers, xticklabels=numbers, xlabel="number of samples N")
         axes.set(title=network, ylabel="NLL on the test set")
         axes.minorticks_off()
