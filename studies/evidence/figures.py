@@ -43,7 +43,7 @@ def mollification(runs: Runs) -> None:
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     colours = {"FCR": BLUE, "FCR + TrivAug": RED, "FCR + MixUp": GREEN}
     for axes, key, title in zip(panels, ("error", "ece"), ("error %", "ECE %"), strict=True):
-        for name, found in runs.items():
+        for place, (name, found) in enumerate(runs.items()):
             plain = name.removesuffix(" + mollification")
             by_severity = [
                 [
@@ -54,15 +54,16 @@ def mollification(runs: Runs) -> None:
             ]
             style = {"ls": "--", "marker": "o"} if name == plain else {"ls": "-", "marker": "s"}
             axes.errorbar(
-                severities,
+                [severity + 0.1 * (place - 2.5) for severity in severities],
                 list(map(fmean, by_severity)),
                 _spread(by_severity),
                 color=colours[plain],
                 label=name,
-                capsize=2,
+                markersize=4,
+                elinewidth=0.8,
                 **style,
             )
-        axes.set(xlabel="severity", ylabel=f"corrupted {title}", xticks=severities, ylim=(0, None))
+        axes.set(xlabel="severity", ylabel=f"corrupted {title}", xticks=severities)
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
     )
