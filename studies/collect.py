@@ -22,6 +22,7 @@ def collect(folder: Path) -> dict[str, Any]:
         {"method": method.name, "seed": run.seed, "metrics": _small(run.metrics)}
         for method in results.methods
         for run in method.runs
+        if run.metrics.get("test")
     ]
     return {"study": results.study, "runs": runs}
 
