@@ -49,11 +49,19 @@ def write_table(page: Path, name: str, made: str) -> None:
     page.write_text(pattern.sub(lambda _: f"{start}\n{made}\n{end}", text))
 
 
+def has_results(study: str) -> bool:
+    return (ROOT / f"studies/results/{study}.json").exists()
+
+
 def main() -> None:
     for name, (page, studies, make) in TABLES.items():
-        write_table(ROOT / page, name, make(*map(load, studies)))
+        if all(map(has_results, studies)):
+            write_table(ROOT / page, name, make(*map(load, studies)))
     for study, draw in FIGURES.items():
-        draw(load(study))
+        if has_results(study):
+            draw(load(study))
+        else:
+            print(f"{study}: no results in studies/results yet")
 
 
 if __name__ == "__main__":
