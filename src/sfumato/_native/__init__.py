@@ -48,6 +48,19 @@ def _sources_id(folder: Path) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
+REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
+
+
+def call(kernel: str, dtype: torch.dtype, job: ctypes.Structure) -> int:
+    """Run a kernel, in the precision of `dtype`; gives what it returns."""
+    kernels = library()
+    if kernels is None:
+        raise RuntimeError(f"there is no kernel {kernel}; ask is_within_reach first")
+    suffix = "float" if dtype == torch.float32 else "double"
+    result: int = kernels[f"{kernel}_{suffix}"](ctypes.byref(job))
+    return result
+
+
 def threads(elements: int) -> int:
     """How many of PyTorch's threads to use for so many elements."""
     return max(1, min(torch.get_num_threads(), elements // GRAIN))

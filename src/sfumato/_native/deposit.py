@@ -7,9 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from sfumato._native import is_within_reach, library
-
-_TYPES = {torch.float32: "float", torch.float64: "double"}
+from sfumato._native import REAL, call, is_within_reach
 
 
 class _Job(ctypes.Structure):
@@ -25,7 +23,7 @@ class _Job(ctypes.Structure):
 def can_deposit(confidence: Tensor, sums: Tensor) -> bool:
     """Whether there is a kernel for these."""
     within_reach = is_within_reach(confidence) and is_within_reach(sums)
-    is_known = confidence.dtype in _TYPES and sums.dtype == torch.float64
+    is_known = confidence.dtype in REAL and sums.dtype == torch.float64
     return within_reach and is_known and sums.is_contiguous()
 
 
@@ -51,9 +49,6 @@ def deposit(
     Raises:
         ValueError: a confidence is NaN.
     """
-    kernels = library()
-    if kernels is None:
-        raise RuntimeError("the native kernels are not there; ask can_deposit first")
     confidence, correct = confidence.contiguous(), correct.contiguous()
     log_likelihood = log_likelihood.contiguous()
     job = _Job(
@@ -66,7 +61,7 @@ def deposit(
         slope,
         start,
     )
-    lost = kernels[f"deposit_{_TYPES[confidence.dtype]}"](ctypes.byref(job))
+    lost = call("deposit", confidence.dtype, job)
     if lost:
         raise ValueError(
             f"confidences must be numbers in [0, 1], got NaN or less than 0 for {lost} of them"

@@ -7,16 +7,14 @@ import ctypes
 import torch
 from torch import Tensor
 
-from sfumato._native import is_within_reach, library, threads
-
-_REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
+from sfumato._native import REAL, call, is_within_reach, threads
 
 
 def can_smooth(z: Tensor) -> bool:
     """Whether there is a kernel for this map: on the CPU, (N, C, H, W) in channels_last."""
     return (
         is_within_reach(z)
-        and z.dtype in _REAL
+        and z.dtype in REAL
         and z.numel() > 0
         and z.is_contiguous(memory_format=torch.channels_last)
     )
@@ -30,9 +28,6 @@ def smooth_map(z: Tensor, temperature: float, upstream: Tensor | None = None) ->
         temperature: tau.
         upstream: gradient of the output; then the gradient of z is returned.
     """
-    kernels = library()
-    if kernels is None:
-        raise RuntimeError("the native kernels are not there; ask can_smooth first")
     if upstream is not None:
         upstream = upstream.contiguous(memory_format=torch.channels_last)
     out = torch.empty_like(z, memory_format=torch.channels_last)
@@ -48,8 +43,7 @@ def smooth_map(z: Tensor, temperature: float, upstream: Tensor | None = None) ->
         temperature,
         threads(z.numel()),
     )
-    suffix = "float" if z.dtype == torch.float32 else "double"
-    if kernels[f"smooth_{suffix}"](ctypes.byref(job)):
+    if call("smooth", z.dtype, job):
         raise MemoryError("no memory for a row of the map")
     return out
 
@@ -66,4 +60,4 @@ def _structure(real: type) -> type[ctypes.Structure]:
     return Job
 
 
-_JOBS = {dtype: _structure(real) for dtype, real in _REAL.items()}
+_JOBS = {dtype: _structure(real) for dtype, real in REAL.items()}

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfumato._native import is_within_reach, library, threads
+from sfumato._native import REAL, call, is_within_reach, threads
 
-_REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 _STATISTICS = 11
 _WITHOUT_MARGIN = 6
 
@@ -78,7 +77,7 @@ def can_pass_over(logits: Tensor, label: Tensor) -> bool:
     return (
         is_within_reach(logits)
         and is_within_reach(label)
-        and logits.dtype in _REAL
+        and logits.dtype in REAL
         and label.dtype == torch.int64
         and logits.numel() > 0
         and (logits.stride(1) == 1 or logits.stride(2) == 1)
@@ -103,7 +102,7 @@ def softmax_summary(
     job = _job(logits, label, margin)
     job.statistics = statistics.data_ptr()
     job.predicted = None if predicted is None else predicted.data_ptr()
-    _run("softmax", logits, job)
+    call("softmax", logits.dtype, job)
     plain, beyond = statistics[:_WITHOUT_MARGIN], statistics[_WITHOUT_MARGIN:]
     top, low, normaliser, entropy, total, label_distance = plain.unbind(0)
     return Summary(
@@ -149,7 +148,7 @@ def softmax_gradient(
     for name, value in per_entry.items():
         kept.append(nothing if value is None else value.to(top.dtype).expand_as(top).contiguous())
         setattr(job, name, kept[-1].data_ptr())
-    _run("softmax", logits, job)
+    call("softmax", logits.dtype, job)
 
 
 class Distribution(NamedTuple):
@@ -177,7 +176,7 @@ def distribution_summary(probs: Tensor, label: Tensor) -> Distribution:
     label = label.contiguous()
     job = _job(probs, label, None)
     job.statistics, job.correct = statistics.data_ptr(), correct.data_ptr()
-    _run("distribution", probs, job)
+    call("distribution", probs.dtype, job)
     top, low, total, own = statistics.unbind(0)
     return Distribution(top=top, low=low, sum=total, own=own, correct=correct)
 
@@ -207,7 +206,7 @@ def _structure(real: type) -> type[ctypes.Structure]:
     return Job
 
 
-_JOBS = {dtype: _structure(real) for dtype, real in _REAL.items()}
+_JOBS = {dtype: _structure(real) for dtype, real in REAL.items()}
 
 
 def _job(logits: Tensor, label: Tensor, margin: float | None) -> ctypes.Structure:
@@ -218,11 +217,3 @@ def _job(logits: Tensor, label: Tensor, margin: float | None) -> ctypes.Structur
     job.margin, job.has_margin = (0.0, 0) if margin is None else (margin, 1)
     job.threads = threads(logits.numel())
     return job
-
-
-def _run(kernel: str, logits: Tensor, job: ctypes.Structure) -> None:
-    kernels = library()
-    if kernels is None:
-        raise RuntimeError("the native kernels are not there; ask can_pass_over first")
-    suffix = "float" if logits.dtype == torch.float32 else "double"
-    kernels[f"{kernel}_{suffix}"](ctypes.byref(job))

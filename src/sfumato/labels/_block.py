@@ -269,11 +269,11 @@ class Block:
 
     def add_probs(self, coefficient: Tensor) -> None:
         """gradient += coefficient * p."""
-        self._of_probs = coefficient if self._of_probs is None else self._of_probs + coefficient
+        self._of_probs = added(self._of_probs, coefficient)
 
     def add_at_label(self, coefficient: Tensor) -> None:
         """gradient[label] += coefficient."""
-        self._of_label = coefficient if self._of_label is None else self._of_label + coefficient
+        self._of_label = added(self._of_label, coefficient)
 
     def add_distances(self, coefficient: Tensor) -> None:
         """gradient += coefficient * p * shifted, after `mean_distance` was read."""
@@ -281,7 +281,7 @@ class Block:
 
     def add_everywhere(self, coefficient: Tensor) -> None:
         """gradient += coefficient, for all classes of an entry."""
-        self._of_all = coefficient if self._of_all is None else self._of_all + coefficient
+        self._of_all = added(self._of_all, coefficient)
 
     def close(self) -> None:
         """Write the gradient, once: maps may be strided such that they don't stay in the cache."""
@@ -316,3 +316,8 @@ def _number_of_units(buffer: Tensor) -> float:
         return float("nan")
     flat = _flat(buffer)
     return torch.dot(flat, flat).item()
+
+
+def added(first: Tensor | None, second: Tensor) -> Tensor:
+    """The sum, where nothing yet counts as 0."""
+    return second if first is None else first + second

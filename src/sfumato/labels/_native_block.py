@@ -15,7 +15,7 @@ from sfumato._native.softmax import (
     softmax_gradient,
     softmax_summary,
 )
-from sfumato.labels._block import Block
+from sfumato.labels._block import Block, added
 
 
 class NativeBlock(Block):
@@ -94,30 +94,28 @@ class NativeBlock(Block):
 
     def excess_beyond(self, margin: float, step: Tensor | None) -> Tensor:
         if step is not None:
-            self._beyond = _sum(self._beyond, step)
-            self._at_top = _sum(
-                self._at_top, -step * self._beyond_margin.number / self._beyond_margin.top_ties
-            )
+            self._beyond = added(self._beyond, step)
+            self.add_at_top(-step * self._beyond_margin.number)
         return self._beyond_margin.excess
 
     def squares_beyond(self, margin: float, slope: Tensor | None) -> Tensor:
         if slope is not None:
-            self._excess = _sum(self._excess, slope)
+            self._excess = added(self._excess, slope)
         return self._beyond_margin.squares
 
     def add_distances(self, coefficient: Tensor) -> None:
-        self._of_distances = _sum(self._of_distances, coefficient)
+        self._of_distances = added(self._of_distances, coefficient)
 
     def add_at_top(self, coefficient: Tensor) -> None:
-        self._at_top = _sum(self._at_top, coefficient / self._beyond_margin.top_ties)
+        self._at_top = added(self._at_top, coefficient / self._beyond_margin.top_ties)
 
     def add_at_every_top(self, coefficient: Tensor) -> Tensor:
-        self._at_top = _sum(self._at_top, coefficient)
+        self._at_top = added(self._at_top, coefficient)
         return self._beyond_margin.top_ties
 
     def add_between(self, coefficient: Tensor) -> None:
         self.add_at_top(coefficient)
-        self._at_low = _sum(self._at_low, -coefficient / self._beyond_margin.low_ties)
+        self._at_low = added(self._at_low, -coefficient / self._beyond_margin.low_ties)
 
     def close(self) -> None:
         """The second pass."""
@@ -146,7 +144,3 @@ class NativeBlock(Block):
             margin=self.margin,
             out=self.gradient,
         )
-
-
-def _sum(first: Tensor | None, second: Tensor) -> Tensor:
-    return second if first is None else first + second
