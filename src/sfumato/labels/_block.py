@@ -7,6 +7,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from sfumato.labels._masks import flat, number_of_units, only_zero
+
 # exp of it is 0 in every precision: keeps 0 log 0 = 0 where a class is masked by -inf.
 LEAST_LOG = -1000.0
 
@@ -135,23 +137,11 @@ class Block:
 
     @property
     def predicted(self) -> Tensor:
-        """Index of the largest logit, (n, 1, s); the first of several.
-
-        On the CPU a search along a dimension runs element by element. A mask of the largest logits
-        and one matrix product count them and sum their indices, which is the answer where there is
-        one. A product in reduced precision can round an index: what it names is looked at before
-        use.
-        """
+        """Index of the largest logit, (n, 1, s); the first of several."""
         if self.logits.device.type != "cpu":
             return self.logits.max(1, keepdim=True).indices
-        largest = torch.eq(self.shifted, 0, out=self.scratch)
-        numbers = torch.arange(self.num_classes, dtype=largest.dtype)
-        weights = torch.stack([torch.ones_like(numbers), numbers])
-        count, index = torch.einsum("kc,ncs->kns", weights, largest).unsqueeze(2).unbind(0)
-        index = index.long().clamp(0, self.num_classes - 1)
-        if bool((count == 1).all()) and not bool(self.shifted.gather(1, index).any()):
-            return index
-        return self.logits.max(1, keepdim=True).indices
+        index = only_zero(self.shifted, scratch=self.scratch)
+        return self.logits.max(1, keepdim=True).indices if index is None else index
 
     def log_prob_of_label(self) -> Tensor:
         """log p_y of each entry."""
@@ -201,13 +191,13 @@ class Block:
     def sum_of(self, buffer: Tensor) -> Tensor:
         """sum_k t_k of each entry; the mean over the entries if only totals are wanted."""
         if self.only_totals:
-            return self._spread(_flat(buffer).sum())
+            return self._spread(flat(buffer).sum())
         return buffer.sum(1, keepdim=True)
 
     def sum_of_products(self, first: Tensor, second: Tensor) -> Tensor:
         """sum_k s_k t_k of each entry; the mean over the entries if only totals are wanted."""
         if self.only_totals:
-            return self._spread(torch.dot(_flat(first), _flat(second)))
+            return self._spread(torch.dot(flat(first), flat(second)))
         return torch.mul(first, second, out=self.scratch).sum(1, keepdim=True)
 
     def _spread(self, total: Tensor) -> Tensor:
@@ -219,7 +209,7 @@ class Block:
         The number is None if it is 1 everywhere.
         """
         mask: Tensor = torch.eq(self.shifted, extreme, out=self.scratch)
-        is_unique = _number_of_units(mask) == self.top.numel()
+        is_unique = number_of_units(mask) == self.top.numel()
         return mask, None if is_unique else mask.sum(1, keepdim=True)
 
     def may_be_active(self, excess: Tensor) -> bool:
@@ -261,7 +251,7 @@ class Block:
         half = -0.5 * self.low
         signs = torch.add(self.shifted, half, out=self.scratch)
         torch.div(signs, half, rounding_mode="trunc", out=signs)
-        if _number_of_units(signs) == 2 * half.numel():
+        if number_of_units(signs) == 2 * half.numel():
             self.add(signs, coefficient)
         else:
             self._add_at(0.0, coefficient)
@@ -303,19 +293,6 @@ class Block:
             torch.addcmul(written, self.exponentials, coefficient, out=self.gradient)
         if self._directions is None and self._of_label is not None:
             self.gradient.scatter_add_(1, self.labels, self._of_label.expand_as(self.labels))
-
-
-def _flat(buffer: Tensor) -> Tensor:
-    """The elements of a buffer in the order of memory; buffers have no gaps."""
-    return buffer.as_strided((buffer.numel(),), (1,))
-
-
-def _number_of_units(buffer: Tensor) -> float:
-    """How many of -1, 0 and 1 aren't 0; not known on an accelerator, as that would be a wait."""
-    if buffer.device.type != "cpu":
-        return float("nan")
-    flat = _flat(buffer)
-    return torch.dot(flat, flat).item()
 
 
 def added(first: Tensor | None, second: Tensor) -> Tensor:
