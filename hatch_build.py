@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -16,6 +16,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path("src/sfumato/_native")
+# The package itself can't be imported yet.
+sources_id = runpy.run_path(str(Path(__file__).parent / FOLDER / "sources.py"))["sources_id"]
 # Sums may be reordered and comparisons need not mind NaN, so that loops vectorise.
 FLAGS = (
     "-O3 -std=c11 -fPIC -fopenmp -fno-math-errno -fno-trapping-math -fassociative-math "
@@ -26,12 +28,6 @@ LEVELS = {
     "avx2": "-march=x86-64-v3",
     "base": "",
 }
-
-
-def sources_id(folder: Path) -> str:
-    """What the library was compiled from; `sfumato._native` asks for the same."""
-    parts = [path.read_bytes() for path in sorted([*folder.glob("*.c"), *folder.glob("*.inc")])]
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
 class KernelHook(BuildHookInterface):

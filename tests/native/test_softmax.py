@@ -246,7 +246,7 @@ class TestLibrary:
         assert native.library.__wrapped__() is None
 
     def test_a_library_of_other_sources_is_not_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(native, "_sources_id", lambda folder: "another")
+        monkeypatch.setattr(native, "sources_id", lambda folder: "another")
         assert native.library.__wrapped__() is None
 
     def test_a_missing_library(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,13 @@ second OpenMP, so that the one PyTorch has loaded answers.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 from functools import cache
 from pathlib import Path
 
 import torch
+
+from sfumato._native.sources import sources_id
 
 # Old compilers don't know the higher levels; the best that was made is taken.
 _LEVELS = {"AVX512": ("avx512", "avx2", "base"), "AVX2": ("avx2", "base")}
@@ -30,7 +31,7 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get("SFUMATO_NATIVE", "1") == "0":
         return None
     folder = Path(__file__).parent
-    sources = _sources_id(folder).encode()
+    sources = sources_id(folder).encode()
     for level in _LEVELS.get(torch.backends.cpu.get_cpu_capability(), ("base",)):
         try:
             kernels = ctypes.CDLL(str(folder / f"kernels-{level}.so"))
@@ -41,11 +42,6 @@ def library() -> ctypes.CDLL | None:
         if kernels.sources() == sources:
             return kernels
     return None
-
-
-def _sources_id(folder: Path) -> str:
-    parts = [path.read_bytes() for path in sorted([*folder.glob("*.c"), *folder.glob("*.inc")])]
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
 REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}

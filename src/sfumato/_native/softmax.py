@@ -72,6 +72,11 @@ class Coefficients(NamedTuple):
     excess: Tensor | None = None
 
 
+def as_maps(tensor: Tensor) -> Tensor:
+    """(N, C, ...) as (N, C, S): a view of contiguous and of channels-last tensors."""
+    return tensor.unsqueeze(-1) if tensor.ndim == 2 else tensor.flatten(2)
+
+
 def can_pass_over(logits: Tensor, label: Tensor) -> bool:
     """Whether there is a kernel for these (N, C, S) logits and class indices."""
     return (

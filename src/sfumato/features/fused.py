@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,8 +11,13 @@ from torch.autograd import forward_ad
 
 from sfumato._native import is_within_reach
 from sfumato._native.smooth import can_smooth, smooth_map
-from sfumato.features.blurring import blur_features
-from sfumato.features.probability import bound_features
+from sfumato.features.blurring import Padding, blur_features
+from sfumato.features.probability import ProbKind, bound_features
+
+
+def has_kernel(kernel: Sequence[float], prob: ProbKind, padding: Padding) -> bool:
+    """Whether this is the paper's own layer, the one that is compiled."""
+    return prob == "tanh" and padding == "zeros" and tuple(kernel) == (1, 1)
 
 
 def may_fuse(z: Tensor) -> bool:

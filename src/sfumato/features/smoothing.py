@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from sfumato.features.blurring import Blur, Padding, blur_features, check_map
-from sfumato.features.fused import fused_smooth, may_fuse
-from sfumato.features.probability import Prob, ProbKind, bound_features, split_bound
+from sfumato.features.fused import fused_smooth, has_kernel, may_fuse
+from sfumato.features.probability import Prob, ProbKind, bound_features, check_prob, split_bound
 
 
 def smooth_features(
@@ -50,6 +50,10 @@ def smooth_features(
     Reference:
         Park & Kim, Blurs Behave Like Ensembles, ICML 2022, **Eq. (5)**.
     """
+    check_map(z)
+    check_prob(prob, temperature)
+    if has_kernel(kernel, prob, padding) and may_fuse(z):
+        return fused_smooth(z, temperature)
     bounded = bound_features(z, prob, temperature=temperature)
     return blur_features(bounded, kernel, padding=padding)  # Eq. (5)
 
@@ -87,16 +91,10 @@ class Smooth(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         check_map(z)
-        if self._is_usual and may_fuse(z):
+        if has_kernel(self.blur.kernel, self.prob.kind, self.blur.padding) and may_fuse(z):
             return fused_smooth(z, self.prob.temperature)
         bounded, gain = split_bound(z, self.prob.kind, self.prob.temperature, inplace=self.inplace)
         return self.blur.scaled(bounded, gain)
-
-    @property
-    def _is_usual(self) -> bool:
-        """The paper's own layer, for which there is a kernel."""
-        kernel, padding = self.blur.kernel, self.blur.padding
-        return self.prob.kind == "tanh" and padding == "zeros" and kernel == (1, 1)
 
     def extra_repr(self) -> str:
         return "inplace=True" if self.inplace else ""

@@ -24,11 +24,6 @@ NATIVE_ELEMENTS = 1 << 20
 ACCELERATOR_BLOCK = 1 << 24
 
 
-def as_maps(tensor: Tensor) -> Tensor:
-    """(N, C, ...) as (N, C, S): a view of contiguous and of channels-last tensors."""
-    return tensor.unsqueeze(-1) if tensor.ndim == 2 else tensor.flatten(2)
-
-
 def block_slices(logits: Tensor) -> Iterator[tuple[slice, slice]]:
     """Slices over (N, S) that cut (N, C, S) logits into blocks; samples first, then positions."""
     limit = ACCELERATOR_BLOCK

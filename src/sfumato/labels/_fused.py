@@ -40,8 +40,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from sfumato._native.softmax import as_maps
 from sfumato.labels._block import Block
-from sfumato.labels._blocks import as_maps, blocks, cut, has_kernels, native_blocks
+from sfumato.labels._blocks import blocks, cut, has_kernels, native_blocks
 from sfumato.labels._entries import Entries, Reduction, full_precision, is_traced, mean_denominator
 
 

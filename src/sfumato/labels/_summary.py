@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from sfumato._native.softmax import Coefficients, softmax_gradient
+from sfumato._native.softmax import Coefficients, as_maps, softmax_gradient
 from sfumato.labels._blocks import (
     Block,
-    as_maps,
     block_slices,
     blocks,
     has_kernels,

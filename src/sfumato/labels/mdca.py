@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_number
-from sfumato.labels._blocks import as_maps
+from sfumato._native.softmax import as_maps
 from sfumato.labels._entries import (
     Entries,
     Reduction,

@@ -12,7 +12,12 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_class_indices, check_floating
-from sfumato._native.softmax import can_pass_over, distribution_summary, softmax_summary
+from sfumato._native.softmax import (
+    as_maps,
+    can_pass_over,
+    distribution_summary,
+    softmax_summary,
+)
 
 _TOLERANCE = {torch.bfloat16: 1e-2}
 _DEFAULT_TOLERANCE = 1e-3
@@ -63,7 +68,7 @@ def score(
     label = label if valid is None else label.where(valid, 0)
     read = _read_logits if from_logits else _read_probs
     found = read(values, label)
-    if validate and not from_logits and not found.is_sound:
+    if validate and not from_logits and not found.is_known_sound:
         check_distribution("probs", predictions, valid=valid)
     if validate and from_logits:
         _check_rows(found.confidence.isfinite(), valid, _FINITE)
@@ -81,11 +86,11 @@ class _Readings(NamedTuple):
     confidence: Tensor
     correct: Tensor
     log_likelihood: Tensor
-    is_sound: bool = True  # whether all rows have the right sum and nothing negative
+    is_known_sound: bool = True  # nothing negative and the right sums, or nothing to check
 
 
 def _read_probs(probs: Tensor, label: Tensor) -> _Readings:
-    maps, column = _as_maps(probs, label)
+    maps, column = as_maps(probs), as_maps(label.unsqueeze(1)).contiguous()
     if not can_pass_over(maps, column):
         top, own, correct = _compare_with_label(probs, label)
         return _Readings(top, correct, own.log(), False)
@@ -98,7 +103,7 @@ def _read_probs(probs: Tensor, label: Tensor) -> _Readings:
 
 
 def _read_logits(logits: Tensor, label: Tensor) -> _Readings:
-    maps, column = _as_maps(logits, label)
+    maps, column = as_maps(logits), as_maps(label.unsqueeze(1)).contiguous()
     if can_pass_over(maps, column):
         predicted = torch.empty_like(column)
         found = softmax_summary(maps, column, predicted=predicted)
@@ -108,12 +113,6 @@ def _read_logits(logits: Tensor, label: Tensor) -> _Readings:
         top, own, correct = _compare_with_label(logits, label)
         normaliser, distance = (logits - top.unsqueeze(1)).exp_().sum(1), own - top
     return _Readings(1 / normaliser, correct, distance - normaliser.log())
-
-
-def _as_maps(values: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """(N, C, ...) as (N, C, S), with labels (N, 1, S)."""
-    maps = values.unsqueeze(-1) if values.ndim == 2 else values.flatten(2)
-    return maps, label.reshape(len(maps), 1, maps.shape[2]).contiguous()
 
 
 def _compare_with_label(values: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
