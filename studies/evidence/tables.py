@@ -11,6 +11,7 @@ from readings import (
     AECE,
     CORRUPTED,
     ECE,
+    MCNLL,
     NLL,
     RANKING,
     Column,
@@ -46,6 +47,7 @@ def margins(runs: Runs) -> str:
     columns = (
         Column("validation ECE %", at("validation", "ece")),
         Column("validation accuracy %", at("validation", "accuracy"), "higher"),
+        Column("validation AURC %", at("validation", "aurc")),
     )
     rows = [
         [method, *(cell(of_method, column, None) for column in columns)]
@@ -56,7 +58,6 @@ def margins(runs: Runs) -> str:
 
 def with_scaled(runs: Runs) -> Runs:
     """Cross entropy after temperature scaling as a method of its own, after cross entropy."""
-    # Its ranking is not that of the unscaled probabilities, and was not kept.
     scaled = {
         seed: {
             "test": {"accuracy": metrics["test"]["accuracy"], **metrics["scaled"]},
@@ -87,15 +88,14 @@ def labels(runs: Runs) -> str:
 def sizes(runs: Runs) -> str:
     """ECE of cross entropy and ACLS by the number of training images."""
     numbers = sorted({int(name.split(", ")[1]) for name in runs})
+    columns = (ACCURACY, ECE, NLL, RANKING[0])
     rows = []
     for number in numbers:
         plain, margin = runs[f"cross entropy, {number}"], runs[f"ACLS, {number}"]
-        row = [cell(plain, column, None) for column in (ACCURACY, ECE)]
-        rows.append(
-            [f"{number:,}", *row, *(cell(margin, column, plain) for column in (ACCURACY, ECE, NLL))]
-        )
-    head = ["training images", "CE: accuracy %", "CE: ECE %"]
-    return table([*head, "ACLS: accuracy %", "ACLS: ECE %", "ACLS: NLL"], rows)
+        row = [cell(plain, column, None) for column in columns]
+        rows.append([f"{number:,}", *row, *(cell(margin, column, plain) for column in columns)])
+    heads = [f"{loss}: {column.title}" for loss in ("CE", "ACLS") for column in columns]
+    return table(["training images", *heads], rows)
 
 
 def mollification(runs: Runs) -> str:
@@ -125,7 +125,7 @@ def mollification_types(runs: Runs) -> str:
 
 
 def spatial(runs: Runs) -> str:
-    columns = (NLL, ACCURACY, ECE, *RANKING, *CORRUPTED)
+    columns = (NLL, ACCURACY, ECE, *RANKING, *CORRUPTED, MCNLL)
     return method_table(
         runs,
         columns,
@@ -137,7 +137,11 @@ def spatial(runs: Runs) -> str:
 
 def spatial_sizes(runs: Runs) -> str:
     """NLL by the number of samples, and the question: two smoothed against fifty plain."""
-    sampled = {name: found for name, found in runs.items() if "MC" in name}
+    sampled = {
+        name: found
+        for name, found in runs.items()
+        if all("ensemble" in metrics for metrics in found.values())
+    }
     numbers = next(iter(next(iter(sampled.values())).values()))["ensemble"]["sizes"]
     rows = []
     for name, found in sampled.items():

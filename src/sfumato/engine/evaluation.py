@@ -96,7 +96,7 @@ class Evaluator:
         held_out, test = (self.run.read_predictions(name) for name in ("validation", "test"))
         scaler = TemperatureScaler().fit(held_out.logits, held_out.labels)
         found = evaluate_predictions(test.labels, logits=scaler(test.logits))
-        values = {name: found[name] for name in ("nll", "ece", "aece")}
+        values = {name: found[name] for name in ("nll", "ece", "aece", "aurc", "accuracy_at_80")}
         return {"temperature": float(scaler.temperature), **values}
 
     def _perturbed(self, part: ArrayDataset) -> dict[str, Any]:

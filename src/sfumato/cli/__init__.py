@@ -1,0 +1,56 @@
+"""The command line: `sfumato quickstart | run | report | compare | audit | ...`, see `--help`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from sfumato import __version__
+from sfumato.cli.material import corrupt, list_parts
+from sfumato.cli.results import analyse, audit, compare
+from sfumato.cli.shared import console
+from sfumato.cli.studies import check, quickstart, report, run, schema
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Make neural classifiers say what they know. Start with `sfumato quickstart`.",
+)
+for command in (quickstart, run, check, schema, report, compare, audit, analyse, corrupt):
+    app.command()(command)
+app.command("list")(list_parts)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
+) -> None:
+    if version:
+        console.print(f"sfumato {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: what a user did wrong is one readable message, not a traceback."""
+    try:
+        app()
+    except (ValueError, RuntimeError, OSError) as error:
+        if not _is_expected(error):
+            raise
+        shown = Text.assemble(("error: ", "bold red"), str(error))
+        Console(stderr=True, soft_wrap=True).print(shown, highlight=False)
+        raise SystemExit(2) from None
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether a mistake in the user's files, as opposed to one in the program."""
+    from sfumato.engine import ConfigError
+    from sfumato.engine.prediction_files import PredictionFileError
+    from sfumato.study import StorageError
+
+    mistakes = ConfigError | PredictionFileError | StorageError
+    return isinstance(error, mistakes | FileNotFoundError | PermissionError)

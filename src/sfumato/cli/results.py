@@ -1,0 +1,91 @@
+"""Commands about what networks predict and why: compare, audit, analyse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.shared import Quiet, console
+
+
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, or files of predictions; two or more.")
+    ],
+    split: Annotated[str, typer.Option(help="Which stored predictions of a run.")] = "test",
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=1)] = 1000,
+) -> None:
+    """Compare runs with the first one on the same samples: paired bootstrap, every metric.
+
+    Says how far the difference of these trained networks is luck of the test images; whether the
+    methods differ takes several seeds, as in a report.
+
+    Example: `sfumato compare runs/first/runs/25403a2604ab runs/first/runs/54db9936655c`
+    """
+    from sfumato.engine.audit import compare_files
+    from sfumato.engine.prediction_files import PredictionFileError, read_run_predictions
+    from sfumato.report.read import run_label
+    from sfumato.report.table import comparison_table
+
+    if len(runs) < 2:
+        raise PredictionFileError("compare needs at least two runs or files of predictions")
+    files = [read_run_predictions(path, split, run_label(path)) for path in runs]
+    for compared in compare_files(files, resamples=resamples):
+        console.print(comparison_table(compared))
+
+
+def audit(
+    files: Annotated[
+        list[Path], typer.Argument(help="Predictions: .npz, .safetensors, .csv or .parquet.")
+    ],
+    validation: Annotated[
+        list[Path] | None,
+        typer.Option(help="Held-out predictions, one per file: adds temperature scaling."),
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=1)] = 1000,
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("audit"),
+) -> None:
+    """Say whether saved predictions can be trusted: over- or underconfident, where, how sure.
+
+    Files hold `logits` or `probs` and `labels` (tables: `prob_<class>` or `logit_<class>` columns
+    and `label`), optionally `index` and `group`. Several files are compared with the first.
+
+    Example: `sfumato audit preds.npz`, `sfumato audit old.csv new.csv --out audit-2`
+    """
+    from sfumato.engine.audit import audit as audit_files
+    from sfumato.engine.prediction_files import read_predictions
+    from sfumato.report.audit import audit_tables, write_audit
+
+    held_out = [read_predictions(path) for path in validation or []]
+    found = audit_files([read_predictions(p) for p in files], held_out, resamples=resamples)
+    for table in audit_tables(found):
+        console.print(table)
+    console.print(f"Report: [bold]{write_audit(found, out)}")
+
+
+def analyse(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run directories, or studies (their first seeds).")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the page.")] = Path("analysis"),
+    only: Annotated[
+        list[str] | None, typer.Option(help="An analysis by name; repeat for several.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="The papers' effort: hours rather than minutes.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show why trained networks behave as they do: Hessian, loss landscape, feature maps.
+
+    Example: `sfumato analyse quickstart`, `sfumato analyse RUN RUN --only loss_landscape`
+    """
+    from sfumato.engine.analyse import analyse as analyse_runs
+    from sfumato.engine.analyses import FULL_EFFORT, Effort
+    from sfumato.report.analysis import write_analysis_page
+
+    effort = FULL_EFFORT if full else Effort()
+    analyse_runs(runs, out, effort=effort, only=only or (), show=not quiet)
+    console.print(f"Page: [bold]{write_analysis_page(out)}")

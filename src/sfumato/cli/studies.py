@@ -1,0 +1,182 @@
+"""Commands about studies: run them, check them, report them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.text import Text
+
+from sfumato.cli.shared import Quiet, console
+
+Workers = Annotated[
+    int | None, typer.Option(help="Runs at a time; one per core, up to four, by default.", min=1)
+]
+StudyFile = Annotated[Path, typer.Argument(help="A study file (YAML).")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As train.epochs=5.")
+]
+
+
+def quickstart(
+    out: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("quickstart"),
+    workers: Workers = None,
+    quiet: Quiet = False,
+) -> None:
+    """Compare ways of smoothing on built-in data: no download, a few minutes.
+
+    Example: `sfumato quickstart --out first-look`
+    """
+    with resources.as_file(resources.files("sfumato.study").joinpath("quickstart.yaml")) as path:
+        _run_and_report(path, out, workers, quiet)
+
+
+def run(
+    study: StudyFile,
+    overrides: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for runs and report; runs/NAME by default.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this method; may be given several times.")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds instead of the file's, as 0,1 or 0-4.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of every run; short for train.epochs=N.", min=1)
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and stop; nothing is written.")
+    ] = False,
+    workers: Workers = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Run on the Ray cluster at this address, or 'auto'.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a study file: every method with every seed, then the report. Resumes if interrupted.
+
+    Exit status: 0 all runs have results, 1 some failed, 2 the study can't be run.
+
+    Example: `sfumato run studies/quickstart.yaml --out runs/first`,
+    `sfumato run study.yaml train.epochs=5 loss.smoothing=0.1 --only ACLS --seeds 0-2 --dry-run`
+    """
+    from sfumato.study import parse_seeds
+
+    changes = list(overrides or [])
+    changes += [] if seeds is None else [f"seeds={parse_seeds(seeds)}"]
+    changes += [] if epochs is None else [f"train.epochs={epochs}"]
+    _run_and_report(study, out, workers, quiet, changes, only or [], ray, dry_run)
+
+
+def check(study: StudyFile, overrides: Overrides = None) -> None:
+    """Check a study file without running anything.
+
+    Example: `sfumato check study.yaml`
+    """
+    from sfumato.study import load_study, plan
+
+    content = load_study(study, overrides or [])
+    runs = plan(content)
+    found = f"{study}: {len(content.methods)} methods, {len(runs)} runs, no mistakes found"
+    console.print(found, soft_wrap=True)
+
+
+def schema(
+    out: Annotated[Path | None, typer.Option(help="File to write; standard output else.")] = None,
+) -> None:
+    """Write the JSON schema of study files, with which editors complete and check them.
+
+    Example: `sfumato schema --out study.schema.json`
+    """
+    from sfumato.study.schema import schema_text
+
+    if out is None:
+        typer.echo(schema_text(), nl=False)
+    else:
+        out.write_text(schema_text(), encoding="utf-8")
+        console.print(f"Schema: [bold]{out}")
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders that `sfumato run` wrote; several are merged.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the page (FOLDER/report), or file of the other formats."),
+    ] = None,
+    form: Annotated[
+        Literal["html", "markdown", "csv", "latex"],
+        typer.Option("--format", help="html writes the page; the others print one table."),
+    ] = "html",
+) -> None:
+    """Write the report of a study, or of several merged, again from their result files.
+
+    Example: `sfumato report runs/first`, `sfumato report runs/a runs/b --format csv --out ab.csv`
+    """
+    if form == "html":
+        _show(folders, out)
+        return
+    from sfumato.report import analyse, read_studies
+    from sfumato.report.export import FORMATS, write_table
+
+    findings = analyse(read_studies(folders))
+    if out is None:
+        typer.echo(FORMATS[form](findings), nl=False)
+    else:
+        write_table(findings, form, out)
+
+
+def _run_and_report(
+    path: Path,
+    out: Path | None,
+    workers: int | None,
+    quiet: bool,
+    overrides: Sequence[str] = (),
+    only: Sequence[str] = (),
+    ray: str | None = None,
+    dry_run: bool = False,
+) -> None:
+    from sfumato.study import default_workers, load_study, run_study
+    from sfumato.study.launched import launched_rank
+    from sfumato.study.overview import plan_table
+
+    study = load_study(path, overrides)
+    folder = out or Path("runs") / study.name
+    count = workers or default_workers()
+    if not launched_rank():
+        console.print(plan_table(study, folder, only=only, workers=count, probe=not quiet))
+    if dry_run:
+        return
+    outcome = run_study(
+        study,
+        folder,
+        workers=count,
+        only=only,
+        ray=ray,
+        show=not quiet,
+        announce=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
+    )
+    if launched_rank():  # under torchrun the first process reports for all
+        return
+    _show([outcome.folder], None)
+    if outcome.failed:
+        names = "; ".join(f"{run.method}, seed {run.seed}" for run in outcome.failed)
+        console.print(f"Without results: {names}", markup=False, style="red")
+        raise typer.Exit(1)
+
+
+def _show(folders: list[Path], out: Path | None) -> None:
+    from sfumato.report import analyse, read_studies, recommend, write_report
+    from sfumato.report.table import results_tables
+
+    findings = analyse(read_studies(folders))
+    for table in results_tables(findings):
+        console.print(table)
+    console.print(Text(recommend(findings).text))
+    console.print(f"Report: [bold]{write_report(folders, out)}")
