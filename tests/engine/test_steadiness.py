@@ -8,15 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from sfumato.corruptions import frame_count, perturb
 from sfumato.data import load_data
 from sfumato.engine import ConfigError, RunConfig, load_network, parse, run
+from sfumato.engine.robustness import evaluate_robustness
 from sfumato.engine.seeds import fold_seed
 from sfumato.metrics import evaluate_predictions
 
 DATA = {"name": "scenes", "size": 16, "train": 40, "validation": 30, "test": 20}
+
+
+class Divide(nn.Module):
+    def __init__(self, divisor: float) -> None:
+        super().__init__()
+        self.divisor = divisor
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits / self.divisor
 
 
 def _config(**evaluate: Any) -> RunConfig:
@@ -60,9 +71,24 @@ def test_temperature_is_fitted_on_validation_predictions(tmp_path: Path) -> None
     assert losses[1] == min(losses)
     scaled = torch.from_numpy(test["logits"]) / found["temperature"]
     expected = evaluate_predictions(torch.from_numpy(test["labels"]), logits=scaled)
-    for name in ("nll", "ece", "aece"):
+    for name in ("nll", "ece", "aece", "aurc", "accuracy_at_80"):
         assert found[name] == pytest.approx(expected[name], abs=1e-5)
     assert np.array_equal(test["logits"].argmax(1), scaled.numpy().argmax(1))
+
+
+def test_temperature_also_on_corrupted_images(tmp_path: Path) -> None:
+    wanted = _config(temperature=True, corruptions=["gaussian_noise"], severities=[3])
+    directory = run(wanted, tmp_path, show=False)
+    plain, scaled = (directory.metrics()[key] for key in ("corrupted", "scaled"))
+    model = nn.Sequential(load_network(directory), Divide(scaled["temperature"]))
+    where = {"mean": (0.0,) * 3, "std": (1.0,) * 3}  # a loaded network standardises by itself
+    test = load_data(DATA).test
+    cells = {"names": ["gaussian_noise"], "severities": [3], "show": False}
+    expected = evaluate_robustness(model, test, **where, **cells)
+    for name in ("error", "nll", "ece"):
+        assert scaled["corrupted"][name] == pytest.approx(expected.means()[name], abs=1e-5)
+    assert scaled["corrupted"]["error"] == plain["error"]
+    assert scaled["corrupted"]["nll"] != plain["nll"]
 
 
 def test_names_of_older_runs_stay() -> None:

@@ -80,24 +80,30 @@ class Evaluator:
             )
         if wanted.context:
             self._context(test)
-        if wanted.temperature:
-            self.metrics["scaled"] = self._scaled()
+        scaler = self._fitted_scaler() if wanted.temperature else None
+        if scaler is not None:
+            self.metrics["scaled"] = self._scaled(scaler)
         part = test
         if wanted.corrupted_images is not None:
             part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
         if wanted.corruption_names:
             self.metrics["corrupted"] = self._corrupted(part)
+            if scaler is not None:
+                self.metrics["scaled"]["corrupted"] = self._corrupted(part, scaler)
         if wanted.perturbation_names:
             self.metrics["perturbed"] = self._perturbed(part)
         return self.metrics
 
-    def _scaled(self) -> dict[str, float]:
-        """The test set after the temperature that suits the validation set best, by NLL."""
-        held_out, test = (self.run.read_predictions(name) for name in ("validation", "test"))
-        scaler = TemperatureScaler().fit(held_out.logits, held_out.labels)
+    def _fitted_scaler(self) -> TemperatureScaler:
+        """With the temperature that suits the validation set best, by NLL."""
+        held_out = self.run.read_predictions("validation")
+        return TemperatureScaler().fit(held_out.logits, held_out.labels)
+
+    def _scaled(self, scaler: TemperatureScaler) -> dict[str, Any]:
+        test = self.run.read_predictions("test")
         found = evaluate_predictions(test.labels, logits=scaler(test.logits))
         values = {name: found[name] for name in ("nll", "ece", "aece", "aurc", "accuracy_at_80")}
-        return {"temperature": float(scaler.temperature), **values}
+        return {"temperature": scaler.temperature, **values}
 
     def _perturbed(self, part: ArrayDataset) -> dict[str, Any]:
         """Steadiness sequence by sequence, and the means over them."""
@@ -126,7 +132,9 @@ class Evaluator:
         content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
         return self.run.keep(what, content, compute)
 
-    def _corrupted(self, part: ArrayDataset) -> dict[str, Any]:
+    def _corrupted(
+        self, part: ArrayDataset, scaler: TemperatureScaler | None = None
+    ) -> dict[str, Any]:
         """Robustness cell by cell, so that one more type or severity costs only itself."""
         wanted = self.config.evaluate
         names, severities = wanted.corruption_names, wanted.severities
@@ -136,21 +144,27 @@ class Evaluator:
             for name in names:
                 row = []
                 for severity in severities:
-                    row.append(self._corrupted_cell(part, name, severity))
+                    row.append(self._corrupted_cell(part, name, severity, scaler))
                     bar.advance(f"{name} {severity}")
                 for key, values in cells.items():
                     values.append([cell[key] for cell in row])
         found = {"names": names, "severities": severities, "cells": cells}
         return robustness_from(found).as_dict()
 
-    def _corrupted_cell(self, part: ArrayDataset, name: str, severity: int) -> dict[str, float]:
+    def _corrupted_cell(
+        self, part: ArrayDataset, name: str, severity: int, scaler: TemperatureScaler | None
+    ) -> dict[str, float]:
         what = f"corrupted-{name}-{severity}"
-        predict_section = self.config.predict.model_dump(mode="json")
+        content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
+        predictor = self.predictor
+        if scaler is not None:
+            content["temperature"] = scaler.temperature
+            predictor = nn.Sequential(predictor, scaler).train(predictor.training)
 
         def compute() -> dict[str, float]:
             self._seed(what)
             found = evaluate_robustness(
-                self.predictor,
+                predictor,
                 part,
                 mean=self.mean,
                 std=self.std,
@@ -161,7 +175,6 @@ class Evaluator:
             )
             return found.means()
 
-        content = {"predict": predict_section, "images": len(part)}
         values = self.run.keep(what, content, compute)
         return {key: math.nan if value is None else value for key, value in values.items()}
 

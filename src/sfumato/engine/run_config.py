@@ -65,8 +65,8 @@ class EvaluateConfig(Strict):
 
     `context` measures confidence on context-only test images and against objectness,
     `perturbations` how steady predictions stay along sequences of slightly changed images (the
-    first `corrupted_images`, as for corruptions), `temperature` the test set after a temperature
-    that was fitted on validation predictions.
+    first `corrupted_images`, as for corruptions), `temperature` the test set and the corrupted
+    images after a temperature that was fitted on validation predictions.
     """
 
     resamples: int = Field(1000, ge=0)
