@@ -105,6 +105,17 @@ class TestValues:
         assert config["centre"] == [0.0, 0.0]
         assert config["corners"] == [[1, 2]]
 
+    def test_parameters_added_later_leave_configurations_as_they_are(self) -> None:
+        def before(*, size: int = 3, crop: int | None = 4) -> None: ...
+        def after(*, size: int = 3, crop: int | None = 4, limit: int | None = None) -> None: ...
+
+        for spec in ("thing", {"name": "thing", "size": 5, "crop": None}):
+            old, new = (resolve(spec, {"thing": it}, "thing").config for it in (before, after))
+            assert old == new
+            assert "crop" in new
+        limited = resolve({"name": "thing", "limit": 2}, {"thing": after}, "thing")
+        assert limited.config == {"name": "thing", "size": 3, "crop": 4, "limit": 2}
+
     def test_config_refuses_what_has_no_plain_form(self) -> None:
         found = shape({"name": "labelled", "classes": 1, "root": "x", "note": object()})
         with pytest.raises(TypeError, match="can't be written to a configuration"):

@@ -34,8 +34,18 @@ class Resolved:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The full spec in plain values (as JSON and YAML hold them), defaults included."""
-        return {"name": self.name, **{key: _plain(value) for key, value in self.params.items()}}
+        """The full spec in plain values (as JSON and YAML hold them), defaults included.
+
+        Parameters that are None and would be by default are left out: one that a later version
+        adds then leaves this configuration, and the names of runs made from it, as they are.
+        """
+        defaults = {key: each.default for key, each in parameters(self.build).items()}
+        said = {
+            key: _plain(value)
+            for key, value in self.params.items()
+            if value is not None or defaults[key] is not None
+        }
+        return {"name": self.name, **said}
 
 
 def resolve(

@@ -26,8 +26,6 @@ def test_defaults_are_filled_in_without_loading() -> None:
         "train": "a.npz",
         "test": "b.npz",
         "validation": 0.1,
-        "limit_train": None,
-        "limit_test": None,
         "seed": 0,
     }
 
