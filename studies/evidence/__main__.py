@@ -1,16 +1,17 @@
 """Tables and figures of the CIFAR-10 studies, from `studies/results/cifar10-*.json`.
 
-Run: python studies/evidence
+Run: python studies/evidence [--check]
 Writes the figures to docs/figures and, between the marks `<!-- NAME -->` and `<!-- end -->`, the
-tables of docs/results.md and README.md. Intervals are 95 % t intervals over seeds; verdicts are
-those of `sfumato report`.
+tables of docs/results.md and README.md. With --check nothing is written, and tables that are not
+those of the results are named. Intervals are 95 % t intervals over seeds; verdicts are those of
+`sfumato report`.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import figures
 import tables
@@ -39,30 +40,28 @@ FIGURES: dict[str, Callable[[Runs], None]] = {
 }
 
 
-def write_table(page: Path, name: str, made: str) -> None:
-    """Replace what stands between the marks of `name`."""
+def with_table(text: str, name: str, made: str) -> str:
+    """The page with what stands between the marks of `name` replaced."""
     start, end = f"<!-- {name} -->", "<!-- end -->"
     pattern = re.compile(f"{start}.*?{end}", re.DOTALL)
-    text = page.read_text()
     if not pattern.search(text):
-        raise SystemExit(f"{page.name} has no marks {start} ... {end}")
-    page.write_text(pattern.sub(lambda _: f"{start}\n{made}\n{end}", text))
+        raise SystemExit(f"there are no marks {start} ... {end}")
+    return pattern.sub(lambda _: f"{start}\n{made}\n{end}", text)
 
 
-def has_results(study: str) -> bool:
-    return (ROOT / f"studies/results/{study}.json").exists()
-
-
-def main() -> None:
+def main(*, check: bool) -> None:
     for name, (page, studies, make) in TABLES.items():
-        if all(map(has_results, studies)):
-            write_table(ROOT / page, name, make(*map(load, studies)))
-    for study, draw in FIGURES.items():
-        if has_results(study):
+        path = ROOT / page
+        text = path.read_text()
+        made = with_table(text, name, make(*map(load, studies)))
+        if check and made != text:
+            raise SystemExit(f"{page}: the table {name!r} is not that of studies/results")
+        if not check:
+            path.write_text(made)
+    if not check:
+        for study, draw in FIGURES.items():
             draw(load(study))
-        else:
-            print(f"{study}: no results in studies/results yet")
 
 
 if __name__ == "__main__":
-    main()
+    main(check="--check" in sys.argv[1:])

@@ -62,6 +62,7 @@ def with_scaled(runs: Runs) -> Runs:
         seed: {
             "test": {"accuracy": metrics["test"]["accuracy"], **metrics["scaled"]},
             "scaled": metrics["scaled"],
+            "corrupted": metrics["scaled"]["corrupted"],
         }
         for seed, metrics in runs["cross entropy"].items()
     }
@@ -72,7 +73,7 @@ def with_scaled(runs: Runs) -> Runs:
 def labels(runs: Runs) -> str:
     ordered = with_scaled(runs)
     columns = (
-        *(ACCURACY, NLL, ECE, AECE, *RANKING),
+        *(ACCURACY, NLL, ECE, AECE, *RANKING, CORRUPTED[2]),
         Column("ECE % after scaling", at("scaled", "ece")),
         Column("T", at("scaled", "temperature"), None, 1.0, 2),
     )
@@ -164,9 +165,8 @@ def combinations(runs: Runs) -> str:
 
 def methods(losses: Runs, combined: Runs) -> str:
     """One table of everything, for the README."""
-    runs = with_scaled(losses)
-    # The same trainings, measured on corrupted images too.
-    runs = {name: combined.get(name, found) for name, found in runs.items()} | combined
+    rest = {name: found for name, found in combined.items() if name not in losses}
+    runs = with_scaled(losses) | rest
     columns = (ACCURACY, NLL, ECE, *RANKING, CORRUPTED[0], CORRUPTED[2])
     return method_table(runs, columns, base=lambda method: "cross entropy")
 

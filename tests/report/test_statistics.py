@@ -117,6 +117,8 @@ def test_known_metric_with_a_setting_is_known() -> None:
     assert (found.heading, found.percent) == ("objectness ECE 100 % ↓", True)
     assert column("objectness_gap", "objectness").title == "objectness gap"
     assert not column("mce", "context").is_main
+    assert column("ece", "scaled.corrupted").is_main
+    assert not column("error", "scaled.corrupted").is_main
 
 
 def test_numbers_by_class_are_told_but_not_first() -> None:

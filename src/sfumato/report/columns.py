@@ -37,7 +37,7 @@ class Column:
         if self.id == "context.average_confidence":
             return True
         by_class = self.split.rpartition(".")[2].startswith(_BY_CLASS)
-        return not by_class and self.key not in _SECONDARY and self.id != "corrupted.nll"
+        return not (by_class or self.key in _SECONDARY or self.id in _SECONDARY_IDS)
 
     def number(self, value: float, *, sign: bool = False) -> str:
         """As shown in tables: `83.1` for the share 0.831, three decimals for other metrics."""
@@ -126,6 +126,11 @@ _SECONDARY = {
     *("ar_1", "ar_10", "ar_small", "ar_medium", "ar_large"),
     *("brier", "mce", "classwise_ece", "overconfidence", "underconfidence"),
     *("average_confidence", "mean_objectness", "label_consistency"),
+}
+_SECONDARY_IDS = {
+    *("corrupted.nll", "scaled.corrupted.nll"),
+    *("scaled.aurc", "scaled.accuracy_at_80"),  # a temperature hardly changes the ranking,
+    "scaled.corrupted.error",  # and never the predicted classes
 }
 _BY_CLASS = "class_"
 _NOT_METRICS = {"samples", "images", "pixels", "units", "boxes", "objects", "seconds"}
