@@ -27,6 +27,12 @@ def collect(folder: Path) -> dict[str, Any]:
     return {"study": results.study, "runs": runs}
 
 
+def as_text(content: dict[str, Any]) -> str:
+    """JSON with one run a line."""
+    runs = ",\n".join(json.dumps(run) for run in content["runs"])
+    return f'{{"study": {json.dumps(content["study"])},\n"runs": [\n{runs}\n]}}\n'
+
+
 def _small(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _small(item) for key, item in value.items() if key not in LEFT_OUT}
@@ -37,4 +43,4 @@ def _small(value: Any) -> Any:
 
 if __name__ == "__main__":
     source, target = (Path(argument) for argument in sys.argv[1:3])
-    target.write_text(json.dumps(collect(source), indent=1) + "\n")
+    target.write_text(as_text(collect(source)))
