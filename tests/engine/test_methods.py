@@ -53,6 +53,7 @@ def test_mc_dropout_and_ensemble_sizes(tmp_path: Path, tiny: dict[str, Any]) -> 
     assert found["ensemble"]["sizes"] == [1, 4]
     assert found["ensemble"]["nll"][1] != found["ensemble"]["nll"][0]
     assert np.isfinite(found["ensemble"]["nll"]).all()
+    assert found["ensemble"]["nll"][1] == pytest.approx(found["test"]["nll"])  # the same passes
 
 
 def test_corruptions_are_measured(tmp_path: Path, tiny: dict[str, Any]) -> None:

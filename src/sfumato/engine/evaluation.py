@@ -22,7 +22,7 @@ from sfumato.engine.robustness import evaluate_robustness, robustness_from
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
 from sfumato.engine.steadiness import evaluate_steadiness
-from sfumato.engine.stochastic import LogProbabilities, log_probabilities
+from sfumato.engine.stochastic import LogProbabilities, SampleCurve
 from sfumato.metrics import evaluate_predictions, reliability
 from sfumato.predictions import MCDropout, TemperatureScaler
 
@@ -52,6 +52,7 @@ class Evaluator:
         self.predictor = self.network
         if samples is not None:
             self.predictor = LogProbabilities(MCDropout(self._plain(), samples))
+        self.curve: SampleCurve | None = None
 
     def clean(self, name: str, loader: TensorLoader) -> None:
         """Predict a split, keep its predictions, measure them; all processes take part."""
@@ -59,8 +60,9 @@ class Evaluator:
         if not self.fabric.broadcast(kept):
             self._seed(name)
             began = time.perf_counter()
+            predictor = self._curve_predictor() if name == "test" else self.predictor
             with progress_bar(f"predicting {name}", len(loader), show=self.show) as bar:
-                predicted = predict(self.predictor, loader, self.fabric, bar)
+                predicted = predict(predictor, loader, self.fabric, bar)
             if self.fabric.is_global_zero:
                 seconds = time.perf_counter() - began
                 self.run.write_predictions(name, predicted, seconds=seconds)
@@ -197,24 +199,35 @@ class Evaluator:
         content = {"predict": self.config.predict.model_dump(mode="json")}
         self.metrics["context"] = self.run.keep("context", content, compute)
 
+    def _curve_predictor(self) -> nn.Module:
+        """The predictor; where its passes also give the smaller ensembles that are wanted, both."""
+        sizes, samples = self.config.evaluate.ensemble_sizes, self.config.predict.mc_dropout
+        largest, is_alone = max(sizes, default=0), self.fabric.world_size == 1
+        if samples is None or not is_alone or not 0 < largest <= samples:
+            return self.predictor
+        self.curve = SampleCurve(MCDropout(self._plain(), samples), sizes)
+        return self.curve
+
     @torch.no_grad()
     def _ensemble_curve(self, test: ArrayDataset, sizes: list[int]) -> dict[str, Any]:
-        """NLL, accuracy and ECE against the number of dropout samples, from one set of passes."""
-        self._seed("ensemble")
-        sampler = MCDropout(self._plain(), max(sizes))
-        loader = TensorLoader(test, 128, mean=self.mean, std=self.std, device=self.fabric.device)
-        parts: dict[int, list[torch.Tensor]] = {size: [] for size in sizes}
-        with progress_bar("ensemble sizes", len(loader), show=self.show) as bar:
-            for batch in loader:
-                for size, probs in sampler.curve(batch["image"], sizes).items():
-                    parts[size].append(log_probabilities(probs).cpu())
-                bar.advance()
-        curve: dict[str, Any] = {"sizes": sizes, "nll": [], "accuracy": [], "ece": []}
-        for size in sizes:
-            found = evaluate_predictions(test.labels, logits=torch.cat(parts[size]))
-            for name in ("nll", "accuracy", "ece"):
-                curve[name].append(found[name])
-        return curve
+        """From the passes of the prediction, or from the same passes made again."""
+        if self.curve is None:
+            self._seed("test")
+            samples = max(*sizes, self.config.predict.mc_dropout or 1)
+            self.curve = SampleCurve(MCDropout(self._plain(), samples), sizes)
+            loader = TensorLoader(
+                test,
+                self.config.train.batch_size,
+                channels_last=self.config.train.channels_last,
+                mean=self.mean,
+                std=self.std,
+                device=self.fabric.device,
+            )
+            with progress_bar("ensemble sizes", len(loader), show=self.show) as bar:
+                for batch in loader:
+                    self.curve(batch["image"])
+                    bar.advance()
+        return self.curve.measure(test.labels)
 
     def _plain(self) -> nn.Module:
         """The network without the wrapper that Fabric puts around it."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from sfumato.metrics import evaluate_predictions
 from sfumato.predictions import DeepEnsemble, MCDropout
 
 
@@ -17,6 +21,35 @@ class LogProbabilities(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return log_probabilities(self.predictor(images))
+
+
+class SampleCurve(nn.Module):
+    """`LogProbabilities` of all samples; keeps those of smaller ensembles, from the same passes.
+
+    Args:
+        sampler: gives the samples.
+        sizes: of the ensembles, none larger than the sampler's.
+    """
+
+    def __init__(self, sampler: MCDropout, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.sampler = sampler
+        self.sizes = list(sizes)
+        self._seen: dict[int, list[Tensor]] = {size: [] for size in sizes}
+
+    def forward(self, images: Tensor) -> Tensor:
+        means = self.sampler.curve(images, [*self.sizes, self.sampler.samples])
+        for size, seen in self._seen.items():
+            seen.append(log_probabilities(means[size]).cpu())
+        return log_probabilities(means[self.sampler.samples])
+
+    def measure(self, labels: Tensor) -> dict[str, Any]:
+        """NLL, accuracy and ECE against the number of samples, of all images seen."""
+        found = [
+            evaluate_predictions(labels, logits=torch.cat(self._seen[size])) for size in self.sizes
+        ]
+        names = ("nll", "accuracy", "ece")
+        return {"sizes": self.sizes, **{name: [each[name] for each in found] for name in names}}
 
 
 def log_probabilities(probs: Tensor) -> Tensor:
