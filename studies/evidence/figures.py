@@ -7,7 +7,7 @@ from statistics import fmean
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
-from readings import CORRUPTED, ECE, NLL, ROOT, Runs, at, nll_of
+from readings import ACCURACY, CORRUPTED, ECE, NLL, ROOT, Runs, at, of_size
 from tables import with_scaled
 
 from sfumato.report.statistics import t_interval
@@ -71,31 +71,35 @@ def mollification(runs: Runs) -> None:
 
 
 def spatial(runs: Runs) -> None:
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for axes, network in zip(panels, ("ResNet", "VGG"), strict=True):
-        for end, colour in ((", MC dropout", BLUE), (", MC dropout + smooth", RED)):
-            found = runs[network + end]
-            numbers = next(iter(found.values()))["ensemble"]["sizes"]
-            values = [
-                [nll_of(place)(metrics) for metrics in found.values()]
-                for place in range(len(numbers))
-            ]
-            axes.errorbar(
-                numbers,
-                list(map(fmean, values)),
-                _spread(values),
-                marker="o",
-                color=colour,
-                label=end[2:],
-                capsize=2,
-            )
-        level = fmean(map(NLL.read, runs[network].values()))
-        axes.axhline(level, color=BLUE, ls=":", label="deterministic")
-        axes.set(xscale="log", xticks=numbers, xticklabels=numbers, xlabel="number of samples N")
-        axes.set(title=network, ylabel="NLL on the test set")
-        axes.minorticks_off()
+    figure, panels = plt.subplots(2, 3, figsize=(9.5, 5.6), layout="constrained", sharex=True)
+    shown = (("nll", NLL), ("accuracy", ACCURACY), ("ece", ECE))
+    for row, network in zip(panels, ("ResNet", "VGG"), strict=True):
+        for axes, (key, column) in zip(row, shown, strict=True):
+            level = column.scale * fmean(map(column.read, runs[network].values()))
+            axes.axhline(level, color="black", ls=":", label="deterministic")
+            for end, colour in ((", MC dropout", BLUE), (", MC dropout + smooth", RED)):
+                found = runs[network + end]
+                numbers = next(iter(found.values()))["ensemble"]["sizes"]
+                values = [
+                    [column.scale * of_size(key, place)(metrics) for metrics in found.values()]
+                    for place in range(len(numbers))
+                ]
+                style = {"marker": "o", "markersize": 4, "capsize": 2}
+                axes.errorbar(
+                    numbers,
+                    list(map(fmean, values)),
+                    _spread(values),
+                    color=colour,
+                    label=end[2:],
+                    **style,
+                )
+            axes.set(xscale="log", xticks=numbers, xticklabels=numbers)
+            axes.set(title=network, ylabel=column.title)
+            axes.minorticks_off()
+    for axes in panels[1]:
+        axes.set_xlabel("number of samples N")
     figure.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8
+        *panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
     )
     save(figure, "cifar10-spatial")
 

@@ -104,5 +104,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def nll_of(place: int) -> Callable[[Metrics], float]:
-    return lambda metrics: float(metrics["ensemble"]["nll"][place])
+def of_size(key: str, place: int) -> Callable[[Metrics], float]:
+    """Reads a number of the ensemble at a place in the list of sizes."""
+    return lambda metrics: float(metrics["ensemble"][key][place])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from papers import ACLS_TABLE_3, MOLLIFICATION_TABLE_1, SPATIAL_TABLE_E1
@@ -19,7 +20,7 @@ from readings import (
     at,
     cell,
     mean_text,
-    nll_of,
+    of_size,
     table,
     verdict,
 )
@@ -137,7 +138,7 @@ def spatial(runs: Runs) -> str:
 
 
 def spatial_sizes(runs: Runs) -> str:
-    """NLL by the number of samples, and the question: two smoothed against fifty plain."""
+    """Numbers by ensemble size, and the question: two smoothed samples against fifty plain ones."""
     sampled = {
         name: found
         for name, found in runs.items()
@@ -145,17 +146,19 @@ def spatial_sizes(runs: Runs) -> str:
     }
     numbers = next(iter(next(iter(sampled.values())).values()))["ensemble"]["sizes"]
     rows = []
-    for name, found in sampled.items():
-        columns = [Column("", nll_of(place), "lower", 1.0, 3) for place in range(len(numbers))]
-        rows.append([name, *(cell(found, column, None) for column in columns)])
+    for key, shown in (("nll", NLL), ("accuracy", ACCURACY), ("ece", ECE)):
+        columns = [replace(shown, read=of_size(key, place)) for place in range(len(numbers))]
+        for name, found in sampled.items():
+            texts = [cell(found, column, None) for column in columns]
+            rows.append([f"{shown.title}: {name}", *texts])
     for network in ("ResNet", "VGG"):
         smooth, plain = (runs[f"{network}, MC dropout{end}"] for end in (" + smooth", ""))
-        two, fifty = nll_of(numbers.index(2)), nll_of(len(numbers) - 1)
+        two, fifty = of_size("nll", numbers.index(2)), of_size("nll", len(numbers) - 1)
         change = [two(smooth[seed]) - fifty(plain[seed]) for seed in smooth]
         text = f"{mean_text(change, NLL)} {verdict(change, NLL)}"
-        name = f"{network}: N = 2 smoothed less N = {numbers[-1]} plain"
+        name = f"NLL, {network}: N = 2 smoothed less N = {numbers[-1]} plain"
         rows.append([name, text, *[""] * (len(numbers) - 1)])
-    return table(["NLL", *(f"N = {size}" for size in numbers)], rows)
+    return table(["", *(f"N = {size}" for size in numbers)], rows)
 
 
 def combinations(runs: Runs) -> str:
