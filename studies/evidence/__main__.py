@@ -1,4 +1,4 @@
-"""Tables and figures of the CIFAR-10 studies, from `studies/results/cifar10-*.json`.
+"""Tables and figures of the papers' claims, from `studies/results`.
 
 Run: python studies/evidence [--check]
 Writes the figures to docs/figures and, between the marks `<!-- NAME -->` and `<!-- end -->`, the
@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import figures
 import tables
-from readings import ROOT, Runs, load
+from matplotlib.figure import Figure
+from readings import ROOT, load
 
 RESULTS, README = "docs/results.md", "README.md"
 # name: page, studies, what makes the table
@@ -27,16 +29,25 @@ TABLES: dict[str, tuple[str, tuple[str, ...], Callable[..., str]]] = {
     "mollification types": (RESULTS, ("cifar10-mollification",), tables.mollification_types),
     "spatial": (RESULTS, ("cifar10-spatial",), tables.spatial),
     "spatial sizes": (RESULTS, ("cifar10-spatial",), tables.spatial_sizes),
+    "camvid": (RESULTS, ("camvid",), tables.camvid),
+    "objectness tiny-imagenet": (
+        *(RESULTS, ("objectness-tiny-imagenet",)),
+        partial(tables.objectness, with_paper=True),
+    ),
+    "objectness scenes": (RESULTS, ("objectness-scenes",), tables.objectness),
     "combinations": (RESULTS, ("cifar10-combinations",), tables.combinations),
     "combination effects": (RESULTS, ("cifar10-combinations",), tables.combination_effects),
     "methods": (README, ("cifar10-labels", "cifar10-combinations"), tables.methods),
 }
-FIGURES: dict[str, Callable[[Runs], None]] = {
-    "cifar10-labels": figures.labels,
-    "cifar10-sizes": figures.sizes,
-    "cifar10-mollification": figures.mollification,
-    "cifar10-spatial": figures.spatial,
-    "cifar10-combinations": figures.combinations,
+# name: studies, what draws the figure
+FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
+    "cifar10-labels": (("cifar10-labels",), figures.labels),
+    "cifar10-sizes": (("cifar10-sizes",), figures.sizes),
+    "cifar10-mollification": (("cifar10-mollification",), figures.mollification),
+    "cifar10-spatial": (("cifar10-spatial",), figures.spatial),
+    "camvid": (("camvid",), figures.camvid),
+    "objectness": (("objectness-tiny-imagenet", "objectness-scenes"), figures.objectness),
+    "cifar10-combinations": (("cifar10-combinations",), figures.combinations),
 }
 
 
@@ -59,8 +70,8 @@ def main(*, check: bool) -> None:
         if not check:
             path.write_text(made)
     if not check:
-        for study, draw in FIGURES.items():
-            draw(load(study))
+        for name, (studies, draw) in FIGURES.items():
+            figures.save(draw(*map(load, studies)), name)
 
 
 if __name__ == "__main__":

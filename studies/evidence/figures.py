@@ -6,8 +6,22 @@ from collections.abc import Sequence
 from statistics import fmean
 
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from readings import ACCURACY, CORRUPTED, ECE, NLL, ROOT, Runs, at, of_size
+from readings import (
+    ACCURACY,
+    CONFIDENCE,
+    CORRUPTED,
+    ECE,
+    NLL,
+    RANKING,
+    ROOT,
+    WITHOUT_OBJECT,
+    Column,
+    Runs,
+    at,
+    of_size,
+)
 from tables import with_scaled
 
 from sfumato.report.statistics import t_interval
@@ -15,7 +29,7 @@ from sfumato.report.statistics import t_interval
 BLUE, RED, GREEN, GOLD = "#30607f", "#c4452f", "#5f8f3e", "#d9a441"
 
 
-def labels(runs: Runs) -> None:
+def labels(runs: Runs) -> Figure:
     runs = with_scaled(runs)
     figure, axes = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
     names = sorted(runs, key=lambda name: fmean(map(ECE.read, runs[name].values())))
@@ -35,10 +49,10 @@ def labels(runs: Runs) -> None:
     axes.set_xlim(left=0)
     axes.invert_yaxis()
     axes.legend()
-    save(figure, "cifar10-labels")
+    return figure
 
 
-def mollification(runs: Runs) -> None:
+def mollification(runs: Runs) -> Figure:
     severities = next(iter(runs["FCR"].values()))["corrupted"]["severities"]
     figure, panels = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     colours = {"FCR": BLUE, "FCR + TrivAug": RED, "FCR + MixUp": GREEN}
@@ -67,10 +81,10 @@ def mollification(runs: Runs) -> None:
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
     )
-    save(figure, "cifar10-mollification")
+    return figure
 
 
-def spatial(runs: Runs) -> None:
+def spatial(runs: Runs) -> Figure:
     figure, panels = plt.subplots(2, 3, figsize=(9.5, 5.6), layout="constrained", sharex=True)
     shown = (("nll", NLL), ("accuracy", ACCURACY), ("ece", ECE))
     for row, network in zip(panels, ("ResNet", "VGG"), strict=True):
@@ -101,42 +115,69 @@ def spatial(runs: Runs) -> None:
     figure.legend(
         *panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
     )
-    save(figure, "cifar10-spatial")
+    return figure
 
 
-def combinations(runs: Runs) -> None:
+def camvid(runs: Runs) -> Figure:
+    figure, panels = plt.subplots(1, 3, figsize=(9.5, 2.6), layout="constrained", sharey=True)
+    for axes, column in zip(panels, (NLL, ECE, RANKING[0]), strict=True):
+        _by_method(axes, runs, column, BLUE)
+        axes.set_xlabel(column.title)
+    panels[0].invert_yaxis()
+    return figure
+
+
+def objectness(tiny: Runs, scenes: Runs) -> Figure:
+    """What adaptive labels are for, and what they cost."""
+    figure, panels = plt.subplots(1, 3, figsize=(9.5, 3.6), layout="constrained", sharey=True)
+    for axes, column in zip(panels, (WITHOUT_OBJECT[1], CONFIDENCE[0], ACCURACY), strict=True):
+        _by_method(axes, tiny, column, BLUE, label="Tiny-ImageNet-40")
+        _by_method(axes, scenes, column, RED, label="scenes")
+        axes.set_xlabel(column.title)
+        axes.set_xlim(left=0)
+    panels[0].invert_yaxis()
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=2, fontsize=8)
+    return figure
+
+
+def _by_method(
+    axes: Axes, runs: Runs, column: Column, colour: str, *, label: str = "", marker: str = "o"
+) -> None:
+    """Mean and interval of a number, one line a method."""
+    values = [
+        [column.scale * column.read(metrics) for metrics in found.values()]
+        for found in runs.values()
+    ]
+    axes.errorbar(
+        list(map(fmean, values)),
+        range(len(runs)),
+        xerr=_spread(values),
+        fmt=marker,
+        color=colour,
+        label=label,
+        capsize=2,
+    )
+    axes.set(yticks=range(len(runs)), yticklabels=list(runs))
+    axes.grid(axis="y", lw=0.4)
+
+
+def combinations(runs: Runs) -> Figure:
     figure, panels = plt.subplots(1, 2, figsize=(9.5, 4.6), layout="constrained", sharey=True)
-    names = list(runs)
     for axes, clean, corrupted, title in (
         (panels[0], NLL, CORRUPTED[1], "NLL"),
         (panels[1], ECE, CORRUPTED[2], "ECE, %"),
     ):
-        for column, marker, colour, what in (
-            (clean, "o", BLUE, "clean"),
-            (corrupted, "s", RED, "corrupted"),
-        ):
-            values = [
-                [column.scale * column.read(metrics) for metrics in runs[name].values()]
-                for name in names
-            ]
-            axes.errorbar(
-                list(map(fmean, values)),
-                range(len(names)),
-                xerr=_spread(values),
-                fmt=marker,
-                color=colour,
-                label=what,
-                capsize=2,
-            )
-        axes.set(xlabel=title, yticks=range(len(names)), yticklabels=names)
+        _by_method(axes, runs, clean, BLUE, label="clean")
+        _by_method(axes, runs, corrupted, RED, label="corrupted", marker="s")
+        axes.set_xlabel(title)
         axes.set_xlim(left=0)
-        axes.grid(axis="y", lw=0.4)
     panels[0].invert_yaxis()
     panels[1].legend()
-    save(figure, "cifar10-combinations")
+    return figure
 
 
-def sizes(runs: Runs) -> None:
+def sizes(runs: Runs) -> Figure:
     numbers = sorted({int(name.split(", ")[1]) for name in runs})
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
     for name, colour in (("cross entropy", BLUE), ("ACLS", RED)):
@@ -151,7 +192,7 @@ def sizes(runs: Runs) -> None:
     axes.set(xlabel="training images", ylabel="ECE on the test set, %", ylim=(0, None))
     axes.minorticks_off()
     axes.legend()
-    save(figure, "cifar10-sizes")
+    return figure
 
 
 def _spread(values: Sequence[Sequence[float]]) -> list[float]:

@@ -49,6 +49,14 @@ RANKING = (
     Column("AURC %", at("test", "aurc")),
     Column("accuracy at 80 % coverage", at("test", "accuracy_at_80"), "higher"),
 )
+CONFIDENCE = (
+    Column("overconfidence %", at("test", "overconfidence")),
+    Column("underconfidence %", at("test", "underconfidence")),
+)
+WITHOUT_OBJECT = (
+    Column("accuracy without object %", at("context", "accuracy")),
+    Column("confidence without object %", at("context", "average_confidence")),
+)
 CORRUPTED = (
     Column("corrupted error %", at("corrupted", "error")),
     Column("corrupted NLL", at("corrupted", "nll"), "lower", 1.0, 3),

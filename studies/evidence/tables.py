@@ -6,16 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from papers import ACLS_TABLE_3, MOLLIFICATION_TABLE_1, SPATIAL_TABLE_E1
+from papers import (
+    ACLS_TABLE_3,
+    CAMVID_TABLE_E4,
+    MOLLIFICATION_TABLE_1,
+    OBJECTNESS_TABLE_1,
+    OBJECTNESS_TABLE_2,
+    SPATIAL_TABLE_E1,
+)
 from readings import (
     ACCURACY,
     AECE,
+    CONFIDENCE,
     CORRUPTED,
     ECE,
     MCNLL,
     NLL,
     RANKING,
+    WITHOUT_OBJECT,
     Column,
+    Metrics,
     Runs,
     at,
     cell,
@@ -59,7 +69,7 @@ def margins(runs: Runs) -> str:
 
 def with_scaled(runs: Runs) -> Runs:
     """Cross entropy after temperature scaling as a method of its own, after cross entropy."""
-    scaled = {
+    scaled: dict[int, Metrics] = {
         seed: {
             "test": {"accuracy": metrics["test"]["accuracy"], **metrics["scaled"]},
             "scaled": metrics["scaled"],
@@ -159,6 +169,42 @@ def spatial_sizes(runs: Runs) -> str:
         name = f"NLL, {network}: N = 2 smoothed less N = {numbers[-1]} plain"
         rows.append([name, text, *[""] * (len(numbers) - 1)])
     return table(["", *(f"N = {size}" for size in numbers)], rows)
+
+
+def camvid(runs: Runs) -> str:
+    columns = (
+        *(NLL, ACCURACY, ECE, *RANKING),
+        Column("ECE foreground %", at("test", "foreground_ece")),
+        Column("mIoU %", at("test", "mean_iou"), "higher"),
+        Column("consistency %", at("test", "consistency"), "higher"),
+    )
+    return method_table(
+        runs,
+        columns,
+        base=lambda method: "deterministic",
+        paper=CAMVID_TABLE_E4,
+        paper_title="paper: NLL, accuracy, ECE, consistency %",
+    )
+
+
+def objectness(runs: Runs, *, with_paper: bool = False) -> str:
+    columns = (
+        *(*WITHOUT_OBJECT, ACCURACY, ECE, *CONFIDENCE, *RANKING),
+        Column("objectness deviation %", at("objectness", "mean_objectness_deviation")),
+        Column("objectness ECE 100 %", at("objectness", "ece_100")),
+    )
+    paper = {
+        method: f"{OBJECTNESS_TABLE_1.get(method, '–')}; {rest}"
+        for method, rest in OBJECTNESS_TABLE_2.items()
+    }
+    return method_table(
+        runs,
+        columns,
+        base=lambda method: "hard label",
+        paper=paper if with_paper else None,
+        paper_title="paper, ImageNet: accuracy, confidence without object; accuracy, ECE, "
+        "over-, underconfidence %",
+    )
 
 
 def combinations(runs: Runs) -> str:
