@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--dark", action="store_true")
     parser.add_argument("--phone", action="store_true")
     parser.add_argument("--at", default="", help="section to scroll to")
-    parser.add_argument("--width", type=int, default=1200)
+    parser.add_argument("--width", type=int, default=1360)
     parser.add_argument("--height", type=int, default=1100)
     wanted = parser.parse_args()
     width, height = (390, 844) if wanted.phone else (wanted.width, wanted.height)
