@@ -31,7 +31,8 @@ TABLES: dict[str, tuple[str, tuple[str, ...], Callable[..., str]]] = {
     "spatial sizes": (RESULTS, ("cifar10-spatial",), tables.spatial_sizes),
     "camvid": (RESULTS, ("camvid",), tables.camvid),
     "objectness tiny-imagenet": (
-        *(RESULTS, ("objectness-tiny-imagenet",)),
+        RESULTS,
+        ("objectness-tiny-imagenet",),
         partial(tables.objectness, with_paper=True),
     ),
     "objectness scenes": (RESULTS, ("objectness-scenes",), tables.objectness),

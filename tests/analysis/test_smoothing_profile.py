@@ -37,7 +37,7 @@ def split(profile: SmoothingProfile) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return profile.smoothing[:, -1], profile.smoothing[:, :-1], probs[:, -1], probs[:, :-1]
 
 
-def close(actual: Tensor, expected: Tensor) -> None:
+def assert_same(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -56,8 +56,9 @@ def test_sweep_goes_from_low_to_high_confidence() -> None:
 def test_label_smoothing_row() -> None:
     profile = smoothing_profile(partial(cross_entropy_loss, smoothing=0.1), num_classes=CLASSES)
     predicted, others, _, _ = split(profile)
-    close(predicted, torch.full_like(predicted, 0.1 * (1 - 1 / CLASSES)))  # epsilon_1 of Eq. (5)
-    close(others, torch.full_like(others, 0.1 / CLASSES))  # epsilon_2
+    # epsilon_1 and epsilon_2 of Eq. (5)
+    assert_same(predicted, torch.full_like(predicted, 0.1 * (1 - 1 / CLASSES)))
+    assert_same(others, torch.full_like(others, 0.1 / CLASSES))
     assert profile.active.all()
 
 
@@ -70,9 +71,9 @@ def test_cpc_row() -> None:
     predicted, others, top, rest = split(profile)
     first, second = 0.1 / (CLASSES - 1), 1.0 / (2 * (CLASSES - 1) * (CLASSES - 2))
     contest = rest / (rest + top[:, None])
-    close(predicted, -first * contest.sum(1))
+    assert_same(predicted, -first * contest.sum(1))
     pairs = (rest[:, None, :] - rest[:, :, None]) / (rest[:, None, :] + rest[:, :, None])
-    close(others, -first * contest + second * pairs.sum(2))
+    assert_same(others, -first * contest + second * pairs.sum(2))
     assert (predicted < 0).all()  # raises the label of the overconfident class
     assert profile.active[:, -1].all()
 
@@ -85,10 +86,10 @@ def test_mdca_row() -> None:
     profile = smoothing_profile(mdca_loss, num_classes=CLASSES, companions=companions)
     predicted, others, top, rest = split(profile)
     signed = top - rest.sum(1)  # sum_k a_k p_k with a = 1 at the predicted class, -1 elsewhere
-    close(predicted, top * (1 - signed) / CLASSES)
-    close(others, rest * (1 + signed)[:, None] / CLASSES)
+    assert_same(predicted, top * (1 - signed) / CLASSES)
+    assert_same(others, rest * (1 + signed)[:, None] / CLASSES)
     # Table 2: p (1 - p) with lambda_1 = 2 / C exactly, p_j (1 + p_top) with 1 / C in the limit
-    close(predicted, 2 / CLASSES * top * (1 - top))
+    assert_same(predicted, 2 / CLASSES * top * (1 - top))
     sure = profile.confidence > 0.99
     table = rest * (1 + top)[:, None] / CLASSES
     torch.testing.assert_close(others[sure], table[sure], rtol=0.01, atol=0)
@@ -105,16 +106,16 @@ def test_mbls_row() -> None:
     profile = smoothing_profile(loss, num_classes=CLASSES)
     predicted, others, _, _ = split(profile)
     condition = profile.logits[:, -1:] - profile.logits[:, :-1] > 6.0
-    close(others, 0.1 / CLASSES * condition.double())
+    assert_same(others, 0.1 / CLASSES * condition.double())
     assert torch.equal(profile.active[:, :-1], condition)
-    close(predicted, others.sum(1))
+    assert_same(predicted, others.sum(1))
 
     def top_held_constant(logits: Tensor, target: Tensor) -> Tensor:
         distance = logits.amax(1, keepdim=True).detach() - logits
         return F.cross_entropy(logits, target) + 0.1 * (distance - 6.0).relu().mean()
 
     table = smoothing_profile(top_held_constant, num_classes=CLASSES)
-    close(table.smoothing[:, :-1], others)
+    assert_same(table.smoothing[:, :-1], others)
     assert not table.active[:, -1].any()  # the 0 of Table 2
 
 
@@ -132,8 +133,8 @@ def test_crl_row(shift: float) -> None:
     condition = top > partner.softmax(1).max() - shift
     assert condition.any()
     # the pair is met from both sides, so lambda is 2
-    close(predicted, 2 * top * (1 - top) * condition)
-    close(others, 2 * rest * top[:, None] * condition[:, None])
+    assert_same(predicted, 2 * top * (1 - top) * condition)
+    assert_same(others, 2 * rest * top[:, None] * condition[:, None])
     assert torch.equal(profile.active, condition[:, None].expand_as(profile.active))
 
 
@@ -145,8 +146,8 @@ def test_acls_row() -> None:
     top = profile.logits[:, -1]
     spread = top - profile.logits.amin(1)
     gaps = top[:, None] - profile.logits[:, :-1]
-    close(predicted, 0.1 * (spread - 6.0) * (spread >= 6.0))
-    close(others, 0.01 / (CLASSES - 1) * (gaps - 6.0) * (gaps >= 6.0))
+    assert_same(predicted, 0.1 * (spread - 6.0) * (spread >= 6.0))
+    assert_same(others, 0.01 / (CLASSES - 1) * (gaps - 6.0) * (gaps >= 6.0))
     assert torch.equal(profile.active[:, -1], spread > 6.0)
     assert torch.equal(profile.active[:, :-1], gaps > 6.0)
 
@@ -154,7 +155,7 @@ def test_acls_row() -> None:
 def test_acls_by_its_value_moves_the_minimum_too() -> None:
     profile = smoothing_profile(partial(acls_loss, margin=6.0, other_weight=0.0))
     predicted, others, _, _ = split(profile)
-    close(others[:, 0], predicted)  # the first class has the smallest logit
+    assert_same(others[:, 0], predicted)  # the first class has the smallest logit
     assert not profile.active[:, 1:-1].any()
 
 
@@ -164,7 +165,7 @@ def test_wrong_prediction() -> None:
     profile = smoothing_profile(partial(cross_entropy_loss, smoothing=0.2), num_classes=4, label=1)
     assert profile.one_hot.tolist() == [0, 1, 0, 0]
     # taken from class 1, given to all, the predicted class included: f < 0 there by Eq. (8)
-    close(profile.smoothing[0], torch.tensor([0.05, -0.15, 0.05, -0.05], dtype=torch.float64))
+    assert_same(profile.smoothing[0], torch.tensor([0.05, -0.15, 0.05, -0.05], dtype=torch.float64))
 
 
 def test_focal_losses_take_from_the_label() -> None:
@@ -177,14 +178,14 @@ def test_own_loss() -> None:
         return F.cross_entropy(logits, target) + 0.01 * logits.square().sum(1).mean()
 
     profile = smoothing_profile(shrink, num_classes=5)
-    close(profile.smoothing[:, -1], 0.02 * profile.logits[:, -1])
-    close(profile.smoothing[:, :-1], -0.02 * profile.logits[:, :-1])
+    assert_same(profile.smoothing[:, -1], 0.02 * profile.logits[:, -1])
+    assert_same(profile.smoothing[:, :-1], -0.02 * profile.logits[:, :-1])
 
 
 def test_penalty_alone() -> None:
     alone = smoothing_profile(margin_penalty, is_penalty=True)
     whole = smoothing_profile(partial(mbls_loss, weight=1.0))
-    close(alone.smoothing, whole.smoothing)
+    assert_same(alone.smoothing, whole.smoothing)
     nothing = smoothing_profile(lambda z, y: torch.zeros(()), is_penalty=True)
     assert not nothing.active.any()
 
@@ -194,13 +195,13 @@ def test_effective_target_has_the_same_gradient() -> None:
     logits = profile.logits.clone().requires_grad_()
     loss = mbls_loss(logits, torch.full((5,), 3), reduction="sum")
     (gradient,) = torch.autograd.grad(loss, logits)
-    close(gradient, profile.logits.softmax(1) - profile.effective_target)
+    assert_same(gradient, profile.logits.softmax(1) - profile.effective_target)
 
 
 def test_other_logits() -> None:
     others = torch.tensor([1.0, -4.0, 0.5])
     profile = smoothing_profile(mbls_loss, num_classes=4, other_logits=others, max_lead=5.0)
-    close(profile.logits[-1], torch.tensor([1.0, -4.0, 0.5, 6.0], dtype=torch.float64))
+    assert_same(profile.logits[-1], torch.tensor([1.0, -4.0, 0.5, 6.0], dtype=torch.float64))
 
 
 def test_share_of_samples_inside_and_outside_the_margin() -> None:

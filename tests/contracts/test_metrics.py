@@ -97,7 +97,7 @@ def predictions(draw: st.DrawFn, at_least: int = 1) -> tuple[Tensor, Tensor]:
 battery = settings(max_examples=8, deadline=None)
 
 
-def same(left: Tensor, right: Tensor, tolerance: float = 1e-9) -> None:
+def assert_same(left: Tensor, right: Tensor, tolerance: float = 1e-9) -> None:
     torch.testing.assert_close(
         left.double(), right.double(), rtol=tolerance, atol=tolerance, equal_nan=True
     )
@@ -110,7 +110,7 @@ def test_order_does_not_matter(name: str, data: tuple[Tensor, Tensor], seed: int
     probs, target = data
     order = torch.randperm(len(target), generator=torch.Generator().manual_seed(seed))
     function = METRICS[name].function
-    same(function(probs, target), function(probs[order], target[order]))
+    assert_same(function(probs, target), function(probs[order], target[order]))
 
 
 @every_metric
@@ -132,7 +132,7 @@ def test_ignored_samples_do_not_count(name: str, data: tuple[Tensor, Tensor]) ->
     function = METRICS[name].function
     more = torch.cat([probs, torch.full((5, CLASSES), 0.25, dtype=torch.float64)])
     padded = torch.cat([target, torch.full((5,), -100)])
-    same(function(more, padded), function(probs, target))
+    assert_same(function(more, padded), function(probs, target))
 
 
 @every_metric
@@ -142,7 +142,7 @@ def test_pixels_are_samples(name: str, data: tuple[Tensor, Tensor]) -> None:
     probs, target = data
     function = METRICS[name].function
     dense = probs.view(1, 1, -1, CLASSES).permute(0, 3, 1, 2)
-    same(function(dense, target.view(1, 1, -1)), function(probs, target))
+    assert_same(function(dense, target.view(1, 1, -1)), function(probs, target))
 
 
 @every_metric
@@ -160,7 +160,7 @@ def test_lower_precision_is_close(name: str, dtype: torch.dtype) -> None:
     target = torch.randint(CLASSES, (500,), generator=generator)
     function = METRICS[name].function
     tolerance = 1e-5 if dtype == torch.float32 else 0.03
-    same(function(probs.to(dtype), target), function(probs, target), tolerance)
+    assert_same(function(probs.to(dtype), target), function(probs, target), tolerance)
 
 
 @streaming
@@ -176,7 +176,7 @@ def test_two_streams_are_one(name: str, data: tuple[Tensor, Tensor], cut: float)
     left.update(probs[:at], target[:at])
     right.update(probs[at:], target[at:])
     left.merge_state(right)
-    same(left.compute(), whole.compute())
+    assert_same(left.compute(), whole.compute())
 
 
 @streaming
@@ -193,9 +193,9 @@ def test_stream_is_function(name: str, data: tuple[Tensor, Tensor]) -> None:
         confidence = data[0].amax(1).unique()
         if len(confidence) > 1 and float(confidence.diff().min()) < 1e-4:
             return
-        same(value, exact, 2e-3)
+        assert_same(value, exact, 2e-3)
     else:
-        same(value, exact)
+        assert_same(value, exact)
 
 
 @pytest.mark.parametrize("name", [n for n, e in METRICS.items() if e.metric and n not in UNTOLD])
@@ -209,7 +209,7 @@ def test_inputs_are_said(name: str, from_logits: bool) -> None:
     stream = metric(from_logits=from_logits)
     stream.update(logits if from_logits else logits.softmax(1), target)
     tolerance = 2e-3 if METRICS[name].loose else 1e-9
-    same(stream.compute(), METRICS[name].function(logits.softmax(1), target), tolerance)
+    assert_same(stream.compute(), METRICS[name].function(logits.softmax(1), target), tolerance)
     if not from_logits:
         with pytest.raises(ValueError, match="sum to one"):
             metric().update(logits, target)

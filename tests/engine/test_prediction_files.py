@@ -23,7 +23,7 @@ dog,0.1,0.8,0.1,night,3
 """
 
 
-def _same(path: Path) -> None:
+def _assert_read(path: Path) -> None:
     found = read_predictions(path)
     assert found.probs is not None
     assert torch.allclose(found.probs.double(), torch.from_numpy(PROBS), atol=1e-6)
@@ -33,7 +33,7 @@ def _same(path: Path) -> None:
 def test_npz(tmp_path: Path) -> None:
     groups = np.array(["day", "night", "day"])
     np.savez(tmp_path / "a.npz", probs=PROBS, labels=LABELS, group=groups, index=[5, 3, 4])
-    _same(tmp_path / "a.npz")
+    _assert_read(tmp_path / "a.npz")
     found = read_predictions(tmp_path / "a.npz")
     assert found.groups == ["day", "night", "day"]
     assert found.index is not None
@@ -43,12 +43,12 @@ def test_npz(tmp_path: Path) -> None:
 def test_safetensors(tmp_path: Path) -> None:
     tensors = {"probs": torch.from_numpy(PROBS), "labels": torch.from_numpy(LABELS)}
     save_file(tensors, tmp_path / "a.safetensors")
-    _same(tmp_path / "a.safetensors")
+    _assert_read(tmp_path / "a.safetensors")
 
 
 def test_csv_with_names_and_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(CSV)
-    _same(tmp_path / "a.csv")
+    _assert_read(tmp_path / "a.csv")
     found = read_predictions(tmp_path / "a.csv")
     assert found.classes == ["cat", "dog", "owl"]
     assert found.groups == ["day", "night", "day"]
@@ -60,7 +60,7 @@ def test_parquet(tmp_path: Path) -> None:
 
     columns = {f"prob_{name}": PROBS[:, i] for i, name in enumerate(("cat", "dog", "owl"))}
     parquet.write_table(pyarrow.table({"label": LABELS, **columns}), tmp_path / "a.parquet")
-    _same(tmp_path / "a.parquet")
+    _assert_read(tmp_path / "a.parquet")
 
 
 def test_scores_of_probabilities_are_their_logarithms(tmp_path: Path) -> None:

@@ -27,6 +27,17 @@ def test_hand_worked() -> None:
     assert smooth_features(z)[0, 0].tolist() == [pytest.approx(row) for row in expected]
 
 
+@pytest.mark.parametrize("smooth", [smooth_features, lambda z, **options: Smooth(**options)(z)])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"prob": "soft"}, "prob must be one of"), ({"kernel": 5}, "kernel must be a vector")],
+)
+def test_wrong_options_are_named(smooth: Any, options: dict[str, Any], message: str) -> None:
+    z = torch.zeros(1, 2, 3, 3).contiguous(memory_format=torch.channels_last)
+    with pytest.raises((TypeError, ValueError), match=message):
+        smooth(z, **options)
+
+
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_golden_every_form(golden: Callable[[str], dict[str, Any]], name: str) -> None:
     data = golden("smooth")
@@ -194,7 +205,7 @@ def test_no_state_and_copies() -> None:
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="feature map"):
         Smooth()(torch.zeros(3, 4))
-    with pytest.raises(ValueError, match="kind must be one of"):
+    with pytest.raises(ValueError, match="prob must be one of"):
         Smooth(prob="softmax")  # type: ignore[arg-type]
 
 

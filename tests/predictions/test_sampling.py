@@ -153,7 +153,7 @@ class _Half:
         return x.mul_(mask) if inplace else x * mask
 
 
-def _compare(model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def _assert_folds(model: nn.Module, x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folded logits equal those of separate passes, given masks known for each row and sample."""
     half = _Half(len(x))
     known = dict.fromkeys(sampling.DROPOUTS, half)
@@ -175,7 +175,7 @@ def test_folded_equals_one_by_one(
     body: Callable[[Net, Tensor], Tensor], batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the batch is as long as the weights (4)."""
-    _compare(Net(body).eval(), torch.randn(batch, 4), monkeypatch)
+    _assert_folds(Net(body).eval(), torch.randn(batch, 4), monkeypatch)
 
 
 @pytest.mark.parametrize("batch", [2, 4])
@@ -235,7 +235,7 @@ def test_torchvision_networks(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         probs = MCDropout(model, SAMPLES)(x)
     assert calls == [2], "the convolutions before the first dropout run once"
     assert torch.allclose(probs.sum(1), torch.ones(2))
-    _compare(model, x, monkeypatch)
+    _assert_folds(model, x, monkeypatch)
 
 
 def test_every_dropout_of_a_transformer_layer_but_attention() -> None:

@@ -23,6 +23,8 @@ from sfumato._native.sources import sources_id
 _LEVELS = {"AVX512": ("avx512", "avx2", "base"), "AVX2": ("avx2", "base")}
 # Fewer elements than this aren't worth waking a thread; PyTorch's own measure.
 GRAIN = 1 << 15
+# What there are kernels for.
+REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 
 
 @cache
@@ -42,9 +44,6 @@ def library() -> ctypes.CDLL | None:
         if kernels.sources() == sources:
             return kernels
     return None
-
-
-REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 
 
 def call(kernel: str, dtype: torch.dtype, job: ctypes.Structure) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -62,9 +62,12 @@ def blur_features(
 
 def check_kernel(kernel: Sequence[float]) -> tuple[float, ...]:
     """The kernel as a tuple; raises unless it is a vector that can weight a mean."""
-    vector = tuple(kernel)
-    if not all(isinstance(k, int | float) and not isinstance(k, bool) for k in vector):
+    is_vector = isinstance(kernel, Iterable) and all(
+        isinstance(k, int | float) and not isinstance(k, bool) for k in kernel
+    )
+    if not is_vector:
         raise TypeError(f"kernel must be a vector of numbers such as (1, 2, 1), got {kernel!r}")
+    vector = tuple(kernel)
     if not vector or not all(math.isfinite(k) and k >= 0 for k in vector) or sum(vector) == 0:
         raise ValueError(
             "kernel must hold non-negative numbers, not all zero, because they are the weights of "

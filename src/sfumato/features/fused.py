@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,9 +14,9 @@ from sfumato.features.blurring import Padding, blur_features
 from sfumato.features.probability import ProbKind, bound_features
 
 
-def has_kernel(kernel: Sequence[float], prob: ProbKind, padding: Padding) -> bool:
+def is_compiled(kernel: tuple[float, ...], prob: ProbKind, padding: Padding) -> bool:
     """Whether this is the paper's own layer, the one that is compiled."""
-    return prob == "tanh" and padding == "zeros" and tuple(kernel) == (1, 1)
+    return prob == "tanh" and padding == "zeros" and kernel == (1, 1)
 
 
 def may_fuse(z: Tensor) -> bool:

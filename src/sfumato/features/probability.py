@@ -47,9 +47,9 @@ def bound_features(z: Tensor, kind: ProbKind = "tanh", *, temperature: float = 1
     return bounded if gain == 1.0 else bounded * gain
 
 
-def check_prob(kind: ProbKind, temperature: float) -> None:
-    """Raise unless the two describe a Prob."""
-    check_choice("kind", kind, get_args(ProbKind))
+def check_prob(kind: ProbKind, temperature: float, *, name: str = "kind") -> None:
+    """Raise unless the two describe a Prob; `name` is what the caller calls its kind."""
+    check_choice(name, kind, get_args(ProbKind))
     check_number("temperature", temperature, low=0.0, open_low=True)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from sfumato.features.blurring import Blur, Padding, blur_features, check_map
-from sfumato.features.fused import fused_smooth, has_kernel, may_fuse
+from sfumato.features.blurring import Blur, Padding, blur_features, check_kernel, check_map
+from sfumato.features.fused import fused_smooth, is_compiled, may_fuse
 from sfumato.features.probability import Prob, ProbKind, bound_features, check_prob, split_bound
 
 
@@ -51,8 +51,8 @@ def smooth_features(
         Park & Kim, Blurs Behave Like Ensembles, ICML 2022, **Eq. (5)**.
     """
     check_map(z)
-    check_prob(prob, temperature)
-    if has_kernel(kernel, prob, padding) and may_fuse(z):
+    check_prob(prob, temperature, name="prob")
+    if is_compiled(check_kernel(kernel), prob, padding) and may_fuse(z):
         return fused_smooth(z, temperature)
     bounded = bound_features(z, prob, temperature=temperature)
     return blur_features(bounded, kernel, padding=padding)  # Eq. (5)
@@ -85,13 +85,14 @@ class Smooth(nn.Module):
         inplace: bool = False,
     ) -> None:
         super().__init__()
+        check_prob(prob, temperature, name="prob")
         self.prob = Prob(prob, temperature)
         self.blur = Blur(kernel, padding)
         self.inplace = inplace
 
     def forward(self, z: Tensor) -> Tensor:
         check_map(z)
-        if has_kernel(self.blur.kernel, self.prob.kind, self.blur.padding) and may_fuse(z):
+        if is_compiled(self.blur.kernel, self.prob.kind, self.blur.padding) and may_fuse(z):
             return fused_smooth(z, self.prob.temperature)
         bounded, gain = split_bound(z, self.prob.kind, self.prob.temperature, inplace=self.inplace)
         return self.blur.scaled(bounded, gain)
