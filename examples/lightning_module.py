@@ -1,7 +1,10 @@
 """Lightning: the loss and the metrics are ordinary modules, so they live in a LightningModule.
 
 Run: pip install lightning && python examples/lightning_module.py
+     python examples/lightning_module.py --epochs 1 --images 100    # a quick try
 """
+
+import argparse
 
 import lightning
 import torch
@@ -42,11 +45,27 @@ class Classifier(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
 
-def loader(part: str, shuffle: bool) -> DataLoader[tuple[torch.Tensor, ...]]:
-    data = scenes.generate(1000, seed=0 if part == "train" else 1)
+def loader(images: int, seed: int, shuffle: bool) -> DataLoader[tuple[torch.Tensor, ...]]:
+    data = scenes.generate(images, seed=seed)
     return DataLoader(TensorDataset(data.images / 255, data.labels), batch_size=64, shuffle=shuffle)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--images", type=int, default=1000, help="for training, and for validation")
+    options = parser.parse_args()
+    trainer = lightning.Trainer(
+        max_epochs=options.epochs,
+        gradient_clip_val=2.0,
+        logger=False,
+        enable_checkpointing=False,
+    )
+    training, validation = loader(options.images, 0, True), loader(options.images, 1, False)
+    trainer.fit(Classifier(), training, validation)
+    for name, value in trainer.callback_metrics.items():
+        print(f"{name}: {value:.3f}")
+
+
 if __name__ == "__main__":
-    trainer = lightning.Trainer(max_epochs=2, gradient_clip_val=2.0, logger=False)
-    trainer.fit(Classifier(), loader("train", shuffle=True), loader("validation", shuffle=False))
+    main()

@@ -1,0 +1,46 @@
+"""Every example runs, as a script of its own: a module that another test imported does not help."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# Each script with the settings that make it short, and what its last line says.
+EXAMPLES = {
+    "deploy_onnx.py": ([], "largest difference between onnxruntime and PyTorch"),
+    "lightning_module.py": (["--epochs", "1", "--images", "100"], "nll: "),
+    "live_video.py": (["--demo", "--limit", "2", "--output", "frames"], "frame 1: "),
+    "plain_pytorch.py": (["--epochs", "1", "--images", "200"], "ACLS"),
+    "timm_model.py": ([], "step 4: loss "),
+    "torchvision_segmentation.py": ([], "ECE over 7680 pixels"),
+}
+PACKAGES = {
+    "deploy_onnx.py": ("onnxruntime", "onnxscript"),
+    "lightning_module.py": ("lightning",),
+    "timm_model.py": ("timm",),
+}
+
+
+def test_every_example_is_listed() -> None:
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_runs(name: str, tmp_path: Path) -> None:
+    for package in PACKAGES.get(name, ()):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    arguments, last_line = EXAMPLES[name]
+    command = [sys.executable, str(ROOT / "examples" / name), *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1].startswith(last_line), done.stdout
