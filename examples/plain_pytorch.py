@@ -15,7 +15,7 @@ from sfumato.models import resnet
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--epochs", type=int, default=12)
-parser.add_argument("--images", type=int, default=2000, help="for training, and as many for testing")
+parser.add_argument("--images", type=int, default=2000, help="for training, and for testing")
 options = parser.parse_args()
 
 data = scenes.load(train=options.images, validation=200, test=options.images)
