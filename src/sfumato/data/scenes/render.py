@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sfumato.data.scenes.length import length
 from sfumato.data.scenes.scene import Background, Distractors, Figure, Light, Scene, take
 from sfumato.data.scenes.silhouettes import CLASSES, signed_distance
 from sfumato.data.scenes.textures import TEXTURES
@@ -116,7 +117,7 @@ def _paint_distractors(image: Tensor, distractors: Distractors, size: int) -> No
         unit = torch.ones_like(present.x)
         x, y = _local(present, size, unit, unit)
         beyond = (x.abs_() - _spread(present.half_length)).clamp_min_(0.0)
-        distance = (beyond.square_() + y.square_()).sqrt_() - _spread(present.radius)
+        distance = length(beyond, y) - _spread(present.radius)
         behind = image[rows]
         _paint(behind, _coverage(distance * size), present.colour)
         image[rows] = behind

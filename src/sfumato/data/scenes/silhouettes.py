@@ -3,8 +3,9 @@
 Every silhouette has area 1 and its middle near the origin, so one `scale` means one area for all
 classes and a morph (a blend of two distances) stays in place. Built from half-planes and discs by
 `maximum` (intersection) and `minimum` (union): exact along edges, a lower bound of the distance
-beyond a corner. Only operations that IEEE 754 rounds exactly (no sine, no exponential) touch
-pixels, so the bytes do not depend on how a batch is split over chunks, threads or vector units.
+beyond a corner. Only operations that every processor rounds alike touch pixels (sums, products,
+quotients, floors, and roots by `length`; no sine, no `torch.add(alpha=)` or `addcmul`, which some
+processors fuse), so the bytes depend on no chunk, thread, vector unit or machine.
 """
 
 from __future__ import annotations
@@ -15,23 +16,21 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sfumato.data.scenes.length import length
+
 Distance = Callable[[Tensor, Tensor], Tensor]
 
 
-def _length(x: Tensor, y: Tensor) -> Tensor:
-    return (x * x + y * y).sqrt()
-
-
 def disc(x: Tensor, y: Tensor) -> Tensor:
-    return _length(x, y) - 1.0
+    return length(x, y) - 1.0
 
 
 def ring(x: Tensor, y: Tensor) -> Tensor:
-    return (_length(x, y) - 0.72).abs() - 0.28
+    return (length(x, y) - 0.72).abs() - 0.28
 
 
 def crescent(x: Tensor, y: Tensor) -> Tensor:
-    return torch.maximum(_length(x - 0.2, y) - 1.0, 0.78 - _length(x - 0.7, y))
+    return torch.maximum(length(x - 0.2, y) - 1.0, 0.78 - length(x - 0.7, y))
 
 
 def drop(x: Tensor, y: Tensor) -> Tensor:
@@ -41,19 +40,19 @@ def drop(x: Tensor, y: Tensor) -> Tensor:
     cosine = math.sqrt(1.0 - sine * sine)
     cone = x.abs() * cosine + (lower - tip) * sine
     neck = sine - lower  # the tangents touch the disc at height `sine`: the cone starts there
-    return torch.minimum(_length(x, lower) - 1.0, torch.maximum(cone, neck))
+    return torch.minimum(length(x, lower) - 1.0, torch.maximum(cone, neck))
 
 
 def heart(x: Tensor, y: Tensor) -> Tensor:
     """A square on its corner with a half-disc on each upper side."""
     side, upper = x.abs(), y + 0.3
     square = (side + upper.abs() - 1.0) * math.sqrt(0.5)
-    return torch.minimum(square, _length(side - 0.5, upper - 0.5) - math.sqrt(0.5))
+    return torch.minimum(square, length(side - 0.5, upper - 0.5) - math.sqrt(0.5))
 
 
 def leaf(x: Tensor, y: Tensor) -> Tensor:
     """Where two discs overlap."""
-    return _length(x.abs() + 0.75, y) - 1.35
+    return length(x.abs() + 0.75, y) - 1.35
 
 
 def star(x: Tensor, y: Tensor) -> Tensor:

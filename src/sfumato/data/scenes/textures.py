@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sfumato.data.scenes.length import length
+
 Pattern = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -56,7 +58,7 @@ def zigzag(x: Tensor, y: Tensor, tone: Tensor) -> Tensor:
 
 
 def ripples(x: Tensor, y: Tensor, tone: Tensor) -> Tensor:
-    return _sharpen(_triangle((x * x + y * y).sqrt()), 2.5)
+    return _sharpen(_triangle(length(x, y)), 2.5)
 
 
 def dots(x: Tensor, y: Tensor, tone: Tensor) -> Tensor:
