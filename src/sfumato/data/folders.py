@@ -104,7 +104,7 @@ def _class_names(root: Path) -> tuple[str, ...]:
 
 def _folders(root: Path) -> list[Path]:
     if not root.is_dir():
-        raise FileNotFoundError(f"{root}: no such folder")
+        raise FileNotFoundError(f"{root.absolute()}: no such folder")
     return [path for path in root.iterdir() if path.is_dir() and not _is_clutter(path)]
 
 

@@ -15,7 +15,6 @@ from sfumato.data import (
     DataSplits,
     TensorLoader,
     channel_statistics,
-    load_data,
     single_objects,
     with_context,
 )
@@ -32,13 +31,14 @@ from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
 from sfumato.engine.soft_labels import label_samples
+from sfumato.engine.splits import load_splits
 from sfumato.engine.train import Trainer
 from sfumato.engine.transforms import batch_transform
 
 
 def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
     """Train, predict and evaluate a classifier; all processes take part."""
-    data = load_data(config.data)
+    data = load_splits(config.data)
     loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
     network = build_trainer(fabric, config, data, loaders, directory, show).fit()
     evaluator = Evaluator(fabric, config, network, directory, loaders.mean, loaders.std, show)

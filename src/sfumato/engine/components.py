@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -144,6 +144,11 @@ def build_network(
     return resolved.build(
         num_classes=num_classes, in_channels=in_channels, **extra, **resolved.params
     )
+
+
+def without_weights(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The same network from scratch, for which nothing is downloaded."""
+    return {**spec, "weights": None} if "weights" in spec else dict(spec)
 
 
 def build_augmentation(spec: Spec | None) -> BatchAugment | None:

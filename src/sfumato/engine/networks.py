@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sfumato._files import read_json, write_json
 from sfumato.data import ArrayDataset, channel_statistics, load_data
 from sfumato.engine.checkpoint import load_weights, recover_checkpoint
-from sfumato.engine.components import build_network
+from sfumato.engine.components import build_network, without_weights
 from sfumato.engine.config import parse
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
@@ -116,9 +116,8 @@ def load_network(run: str | Path | RunDirectory) -> TrainedNetwork:
     recover_checkpoint(directory.checkpoint)
     weights = load_weights(directory.checkpoint)
     facts = _read_facts(directory, config)
-    spec = {**config.model, "weights": None} if "weights" in config.model else config.model
     network = build_network(
-        spec,
+        without_weights(config.model),
         num_classes=len(facts.classes),
         in_channels=facts.in_channels,
         image_size=facts.image_size,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,8 @@ from lightning_fabric import Fabric
 
 from sfumato._files import write_json
 from sfumato.engine import classify, detect, segment
-from sfumato.engine.config import TrainConfig, fingerprint
+from sfumato.engine.config import fingerprint
+from sfumato.engine.devices import build_fabric
 from sfumato.engine.environment import environment_facts
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig, training_content
@@ -39,15 +39,8 @@ def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
     directory = RunDirectory(root / fingerprint(config))
     if directory.finished:
         return directory
-    train = config.train
     directory.begin(config.model_dump(mode="json"), training_content(config))
-    fabric = Fabric(
-        accelerator=train.accelerator,
-        devices=train.devices,
-        strategy=_strategy(train),
-        precision=train.precision,
-        num_nodes=train.num_nodes,
-    )
+    fabric = build_fabric(config.train)
     fabric.launch(_execute, config, directory.path, show)  # type: ignore[arg-type]
     return directory
 
@@ -61,15 +54,3 @@ def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
                 write_json(folder / "environment.json", environment_facts(fabric))
     task = TASKS[config.task]
     task(fabric, config, directory, show and fabric.is_global_zero)
-
-
-def _strategy(train: TrainConfig) -> str:
-    """Plain DDP starts its processes itself, instead of giving the whole command once more.
-
-    Under torchrun and srun the processes are there already.
-    """
-    several = isinstance(train.devices, int) and train.devices > 1 and train.num_nodes == 1
-    started = "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_STEP_ID" in os.environ
-    if several and not started and train.strategy in ("auto", "ddp"):
-        return "ddp_spawn"
-    return train.strategy

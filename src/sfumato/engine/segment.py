@@ -13,7 +13,6 @@ from sfumato.data import (
     ArrayDataset,
     DataSplits,
     channel_statistics,
-    load_data,
     median_frequency_weights,
 )
 from sfumato.engine.classify import Loaders
@@ -30,6 +29,7 @@ from sfumato.engine.pixel_sums import PixelSums
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
+from sfumato.engine.splits import load_splits
 from sfumato.engine.train import Trainer
 
 
@@ -40,7 +40,7 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     weighted by images: where images differ in void pixels this is close to the mean over all
     pixels, not equal to it.
     """
-    data = load_data(config.data)
+    data = load_splits(config.data)
     loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
     loss = _build_loss(config, data)
     for part in (data.validation, data.test):

@@ -16,7 +16,8 @@ def torchvision_model(name: str, *, num_classes: int, weights: str | None = None
             them. None (default) starts from scratch and downloads nothing.
 
     Raises:
-        ValueError: torchvision has no such model, or it has no linear layer to replace.
+        ValueError: torchvision has no such model or weights, or the model has no linear layer to
+            replace.
 
     Example:
         >>> model = torchvision_model("shufflenet_v2_x0_5", num_classes=10)
@@ -31,9 +32,27 @@ def torchvision_model(name: str, *, num_classes: int, weights: str | None = None
         )
     if weights is None:
         return models.get_model(name, weights=None, num_classes=num_classes)
+    check_weights(name, weights)
     model = models.get_model(name, weights=weights)
     _replace_last_linear(model, num_classes)
     return model
+
+
+def check_weights(name: str, weights: str) -> None:
+    """Raise unless torchvision knows pretrained weights of this name; fetches nothing.
+
+    Example:
+        >>> check_weights("resnet18", "IMAGENET1K_V1")
+
+    Raises:
+        ValueError: no such weights of this model, or no such model.
+    """
+    from torchvision import models
+
+    known = models.get_model_weights(name)
+    if weights.removeprefix(f"{known.__name__}.") not in known.__members__:
+        choices = ", ".join(known.__members__)
+        raise ValueError(f"torchvision has no weights {weights!r} of {name}; it has {choices}")
 
 
 def _replace_last_linear(model: nn.Module, num_classes: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from sfumato.models.torchvision_models import check_weights
+
 
 class PixelLogits(nn.Module):
     """The main output of a torchvision segmentation network alone: logits (N, K, H, W)."""
@@ -56,6 +58,7 @@ def torchvision_segmentation(
             name, weights=None, weights_backbone=None, num_classes=num_classes
         )
         return PixelLogits(network)
+    check_weights(name, weights)
     network = models.get_model(name, weights=weights)
     _replace_last_convolution(network.classifier, num_classes)
     return PixelLogits(network)
