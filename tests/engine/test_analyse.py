@@ -80,7 +80,7 @@ def test_the_page_escapes_names(study: Path, tmp_path: Path) -> None:
     page = write_analysis_page(tmp_path).read_text()
     assert HOSTILE not in page
     assert "&lt;script&gt;" in page
-    assert "frequency_response.png" in page
+    assert "src='data:image/png;base64," in page
 
 
 def test_bad_input(study: Path, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
-from sfumato.cli.shared import Quiet, console
+from sfumato.cli.shared import Quiet, console, say_where
 
 if TYPE_CHECKING:
     from sfumato.data import ArrayDataset
@@ -48,7 +49,7 @@ def corrupt(
             seed=seed,
             progress=lambda name, severity: bar.advance(f"{name} {severity}"),
         )
-    console.print(f"{len(clean)} images x {len(names)} types x 5 severities: [bold]{out}")
+    say_where(f"{len(clean)} images x {len(names)} types x 5 severities", out)
 
 
 def list_parts(
@@ -74,7 +75,7 @@ def list_parts(
         if what in ("all", kind):
             table = Table("name", "parameters", title=kind, title_justify="left")
             for name, text in entries.items():
-                table.add_row(f"[bold]{name}", text)
+                table.add_row(Text(name, style="bold"), Text(text))
             console.print(table)
 
 
@@ -98,4 +99,4 @@ def _preview(source: str, out: Path) -> None:
     from sfumato.data import scenes
 
     scenes.preview(out)
-    console.print(f"Preview: [bold]{out}")
+    say_where("Preview", out)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.shared import Quiet, console
+from sfumato.cli.shared import Quiet, console, say_where
 
 
 def compare(
@@ -62,7 +62,7 @@ def audit(
     found = audit_files([read_predictions(p) for p in files], held_out, resamples=resamples)
     for table in audit_tables(found):
         console.print(table)
-    console.print(f"Report: [bold]{write_audit(found, out)}")
+    say_where("Report", write_audit(found, out))
 
 
 def analyse(
@@ -88,4 +88,4 @@ def analyse(
 
     effort = FULL_EFFORT if full else Effort()
     analyse_runs(runs, out, effort=effort, only=only or (), show=not quiet)
-    console.print(f"Page: [bold]{write_analysis_page(out)}")
+    say_where("Page", write_analysis_page(out))

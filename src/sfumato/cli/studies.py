@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 from rich.text import Text
 
-from sfumato.cli.shared import Quiet, console
+from sfumato.cli.shared import Quiet, console, say_where
 
 Workers = Annotated[
     int | None, typer.Option(help="Runs at a time; one per core, up to four, by default.", min=1)
@@ -83,7 +83,7 @@ def check(study: StudyFile, overrides: Overrides = None) -> None:
     content = load_study(study, overrides or [])
     runs = plan(content)
     found = f"{study}: {len(content.methods)} methods, {len(runs)} runs, no mistakes found"
-    console.print(found, soft_wrap=True)
+    console.print(Text(found), soft_wrap=True)
 
 
 def schema(
@@ -99,7 +99,7 @@ def schema(
         typer.echo(schema_text(), nl=False)
     else:
         out.write_text(schema_text(), encoding="utf-8")
-        console.print(f"Schema: [bold]{out}")
+        say_where("Schema", out)
 
 
 def report(
@@ -179,4 +179,4 @@ def _show(folders: list[Path], out: Path | None) -> None:
     for table in results_tables(findings):
         console.print(table)
     console.print(Text(recommend(findings).text))
-    console.print(f"Report: [bold]{write_report(folders, out)}")
+    say_where("Report", write_report(folders, out))

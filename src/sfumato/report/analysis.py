@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from sfumato._files import read_json, write_text
-from sfumato.report.document import document, table
+from sfumato.report.document import document, section, table
 
 
 def write_analysis_page(folder: Path) -> Path:
     """Write `index.html` beside the `analysis.json` that `sfumato analyse` wrote."""
     content = read_json(folder / "analysis.json")
     sections = [_summary(content["summary"])]
-    sections += [_section(each) for each in content["sections"]]
+    sections += [_section(each, folder) for each in content["sections"]]
     page = folder / "index.html"
     write_text(page, document("Why it works: " + ", ".join(content["titles"]), sections))
     return page
@@ -29,10 +30,13 @@ def _summary(summary: dict[str, dict[str, float]]) -> str:
     return table(["network", *names], rows)
 
 
-def _section(section: dict[str, Any]) -> str:
-    title = section["name"].replace("_", " ")
-    return (
-        f"<h2>{escape(title.capitalize())}</h2><p>{escape(section['caption'])}</p>"
-        f"<p><img class='analysis' src='{escape(section['picture'], quote=True)}' "
-        f"alt='{escape(title, quote=True)} of {len(section['results'])} networks'></p>"
+def _section(content: dict[str, Any], folder: Path) -> str:
+    title = content["name"].replace("_", " ")
+    # In the page itself: its policy allows no other file, and one file is easily passed on.
+    picture = base64.b64encode((folder / Path(content["picture"]).name).read_bytes()).decode()
+    return section(
+        title.capitalize(),
+        f"<p>{escape(content['caption'])}</p>"
+        f"<p><img class='analysis' src='data:image/png;base64,{picture}' "
+        f"alt='{escape(title, quote=True)} of {len(content['results'])} networks'></p>",
     )

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from sfumato._files import write_json, write_text
 from sfumato.report.diagram import reliability_svg
-from sfumato.report.document import DIAGRAM_KEY, document, figure, table
+from sfumato.report.document import DIAGRAM_KEY, document, figure, section, table
 from sfumato.report.summary import Bins
 
 _VERDICT_HEAD = (
@@ -48,17 +48,22 @@ def write_audit(found: Mapping[str, Any], folder: Path) -> Path:
     """Write `audit.json` and the page; the path of its `index.html`."""
     write_json(folder / "audit.json", found)
     sections = [
-        "<section><h2>Can these confidences be trusted?</h2>"
-        + table(_VERDICT_HEAD, _verdict_rows(found))
-        + "<p class='note'>The gap is mean confidence minus accuracy. A verdict needs "
-        "an interval without zero; «right on average, wrong in places» where a model with true "
-        "confidences would show such an ECE in fewer than 5 of 100 test sets.</p></section>",
-        f"<section><h2>Do confidences match reality?</h2>{DIAGRAM_KEY}<div class='grid'>"
-        + "".join(_diagram(model) for model in found["models"])
-        + "</div></section>",
+        section(
+            "Can these confidences be trusted?",
+            table(_VERDICT_HEAD, _verdict_rows(found))
+            + "<p class='note'>The gap is mean confidence minus accuracy. A verdict needs "
+            "an interval without zero; «right on average, wrong in places» where a model with true "
+            "confidences would show such an ECE in fewer than 5 of 100 test sets.</p>",
+        ),
+        section(
+            "Do confidences match reality?",
+            f"{DIAGRAM_KEY}<div class='grid'>"
+            + "".join(_diagram(model) for model in found["models"])
+            + "</div>",
+        ),
     ]
     for title, head, rows in _details(found):
-        sections.append(f"<section><h2>{title}</h2>{table(head, rows)}</section>")
+        sections.append(section(title, table(head, rows)))
     write_text(folder / "index.html", document("Sfumato audit", sections))
     return folder / "index.html"
 
@@ -163,9 +168,9 @@ def _diagram(model: Mapping[str, Any]) -> str:
 
 
 def _rich(title: str, head: tuple[str, ...] | list[str], rows: list[list[str]]) -> Table:
-    view = Table(title=title, title_justify="left")
+    view = Table(title=Text(title), title_justify="left")  # names from files are no markup
     for number, cell in enumerate(head):
-        view.add_column(cell, justify="left" if number == 0 else "right")
+        view.add_column(Text(cell), justify="left" if number == 0 else "right")
     for row in rows:
-        view.add_row(*(Text(cell) for cell in row))  # names from files are no markup
+        view.add_row(*(Text(cell) for cell in row))
     return view

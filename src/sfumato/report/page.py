@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Sequence
 from html import escape
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato._files import write_text
+from sfumato.report.document import head
 from sfumato.report.findings import Findings, analyse
 from sfumato.report.merge import read_studies
 from sfumato.report.payload import payload
@@ -43,19 +42,11 @@ def write_report(folder: Path | Sequence[Path], out: Path | None = None) -> Path
 def render(content: dict[str, Any], findings: Findings) -> str:
     """The page as HTML; what users wrote reaches it only as data, never as markup."""
     script = '(() => {\n"use strict";\n' + "".join(map(_asset, SCRIPTS)) + "})();\n"
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        "img-src data: blob:"
-    )
-    title = escape(findings.title)
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{title}</title><style>{_asset('style.css', '')}{_asset('report.css')}</style>"
-        f"</head><body><main><h1>{title}</h1><noscript>This page draws its tables and figures with "
-        "a script; without one, read results.md or results.csv beside it.</noscript></main>"
+        f"{head(findings.title, style=_asset('report.css'), script=script)}"
+        f"<body><main><h1>{escape(findings.title)}</h1><noscript>This page draws its tables and "
+        "figures with a script; without one, read results.md or results.csv beside it.</noscript>"
+        "</main>"
         f'<script type="application/json" id="data">{_embedded(content)}</script>'
         f"<script>{script}</script></body></html>\n"
     )
@@ -69,7 +60,6 @@ def _embedded(content: dict[str, Any]) -> str:
     return text
 
 
-def _asset(name: str, folder: str = "assets") -> str:
-    place = resources.files("sfumato.report")
-    place = place.joinpath(folder) if folder else place
+def _asset(name: str) -> str:
+    place = resources.files("sfumato.report").joinpath("assets")
     return place.joinpath(name).read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ def results_tables(findings: Findings) -> list[Table]:
     ]
     tables = [_table(findings, group) for group in groups]
     if tables:
-        tables[0].title = findings.title
+        tables[0].title = Text(findings.title)
         tables[-1].caption = (
             "mean over seeds [95 % interval: over seeds, or with one seed over test images]; "
             "✓ measurably better than the first method, ✗ measurably worse, ? can't tell"
@@ -67,7 +67,7 @@ def _table(findings: Findings, columns: Sequence[Column]) -> Table:
     table = Table(title_justify="left", caption_justify="left", show_lines=True)
     table.add_column("method", min_width=12)
     for each in columns:
-        table.add_column(each.heading, justify="right", min_width=10)
+        table.add_column(Text(each.heading), justify="right", min_width=10)
     for row in findings.rows:
         table.add_row(Text(row.name), *(_cell(row, each) for each in columns))
     return table

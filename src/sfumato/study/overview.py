@@ -34,7 +34,7 @@ def plan_table(
     """
     jobs = group_jobs(select(study, plan(study), only), (folder / "runs").resolve())
     watch = Probe(active=probe)
-    table = Table("method", "runs", "epochs", "finished", "waiting", "time", title=study.name)
+    table = Table("method", "runs", "epochs", "finished", "waiting", "time", title=Text(study.name))
     table.caption_justify = table.title_justify = "left"
     known, total, waiting_jobs = True, 0.0, 0
     for method, group in _by_method(jobs).items():
