@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sfumato.predictions.held_out import check_logits, held_out_rows, minimise
+from sfumato.predictions.held_out import check_logits, held_out_rows, minimise, remember_fit
 from sfumato.predictions.temperature import fit_likelihood
 
 
@@ -42,10 +42,12 @@ class EnsembleTemperatureScaler(nn.Module):
     """
 
     _state: Tensor  # T, w_1, w_2, w_3
+    _is_fitted = False
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("_state", torch.full((4,), math.nan, dtype=torch.float64))
+        self.register_load_state_dict_post_hook(remember_fit)
 
     @property
     def temperature(self) -> float:
@@ -63,7 +65,7 @@ class EnsembleTemperatureScaler(nn.Module):
     ) -> EnsembleTemperatureScaler:
         """Find the temperature, then the weights, on held-out logits; returns itself."""
         rows, labels = held_out_rows(logits, target, ignore_index)
-        temperature = fit_likelihood(rows, labels)
+        temperature = rows.new_tensor(fit_likelihood(rows, labels))
         parts = _log_parts(rows, temperature)  # (3, M, C)
         true = parts.gather(2, labels.expand(3, -1).unsqueeze(2))[..., 0]  # (3, M)
         scores = rows.new_zeros(3).requires_grad_()
@@ -72,17 +74,22 @@ class EnsembleTemperatureScaler(nn.Module):
             return -(scores.log_softmax(0)[:, None] + true).logsumexp(0).mean()
 
         minimise(loss, [scores])
-        self._state.copy_(torch.cat([rows.new_tensor([temperature]), scores.detach().softmax(0)]))
+        self._state.copy_(torch.cat([temperature.view(1), scores.detach().softmax(0)]))
+        self.note_fit()
         return self
 
     def forward(self, logits: Tensor) -> Tensor:
         check_logits(logits)
-        temperature, weights = self.temperature, self._fitted()[1:].to(logits)
-        shape = (3, *[1] * logits.ndim)
-        return (_log_parts(logits, temperature) + weights.log().view(shape)).logsumexp(0)
+        state = self._fitted().to(logits.device)
+        weights = state[1:].log().to(logits.dtype).view(3, *[1] * logits.ndim)
+        return (_log_parts(logits, state[0]) + weights).logsumexp(0)
+
+    def note_fit(self) -> None:
+        """Look whether the weights are known; called where they may have changed."""
+        self._is_fitted = not bool(self._state.isnan().any())
 
     def _fitted(self) -> Tensor:
-        if bool(self._state.isnan().any()):
+        if not self._is_fitted:
             raise ValueError("the weights are not known yet: call fit(logits, target) first")
         return self._state
 
@@ -91,7 +98,7 @@ class EnsembleTemperatureScaler(nn.Module):
         return f"temperature={temperature:.4g}, weights={[round(w, 4) for w in weights]}"
 
 
-def _log_parts(logits: Tensor, temperature: float) -> Tensor:
+def _log_parts(logits: Tensor, temperature: Tensor) -> Tensor:
     """Logarithms of the tempered, the raw and the uniform probabilities, (3, N, C, ...)."""
     uniform = torch.full_like(logits, -math.log(logits.shape[1]))
     return torch.stack([(logits / temperature).log_softmax(1), logits.log_softmax(1), uniform])

@@ -79,6 +79,15 @@ def along_classes(values: Tensor, logits: Tensor) -> Tensor:
     return values.to(logits).view(-1, *[1] * (logits.ndim - 2))
 
 
+def remember_fit(module: nn.Module, *_rest: Any) -> None:
+    """Load hook: let a module look at the numbers that it was just given.
+
+    What a call must know of a fit is kept as a plain value beside the buffers: export follows
+    tensors without their values, so `float(buffer)` would end it.
+    """
+    module.note_fit()  # type: ignore[operator]
+
+
 def adopt_shapes(
     module: nn.Module, state_dict: Mapping[str, Tensor], prefix: str, *_rest: Any
 ) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_number
-from sfumato.predictions.held_out import check_logits, held_out_rows
+from sfumato.predictions.held_out import check_logits, held_out_rows, remember_fit
 
 ORDERS = tuple(float(order) for order in range(10))
 _SOFTMAX = -1.0  # stored in place of an order where softmax ranks best
@@ -87,23 +87,24 @@ class LogitNormaliser(nn.Module):
     """
 
     _order: Tensor
+    _known_order: float  # the same as a plain number: it decides which operations are done
 
     def __init__(self, order: float | None = None) -> None:
         super().__init__()
         if order is not None:
             check_number("order", order, low=0.0)
-        value = math.nan if order is None else order
-        self.register_buffer("_order", torch.tensor(value, dtype=torch.float64))
+        self._known_order = math.nan if order is None else float(order)
+        self.register_buffer("_order", torch.tensor(self._known_order, dtype=torch.float64))
+        self.register_load_state_dict_post_hook(remember_fit)
 
     @property
     def order(self) -> float | None:
         """The order p of the norm; None where the softmax ranked best."""
-        value = float(self._order)
-        if math.isnan(value):
+        if math.isnan(self._known_order):
             raise ValueError(
                 "the order is not known yet: call fit(logits, target) first, or give order="
             )
-        return None if value == _SOFTMAX else value
+        return None if self._known_order == _SOFTMAX else self._known_order
 
     def fit(self, logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> LogitNormaliser:
         """Find the order on held-out logits; returns itself. The softmax wins among equals."""
@@ -115,6 +116,7 @@ class LogitNormaliser(nn.Module):
             for order in (None, *orders)
         ]
         self._order.fill_((_SOFTMAX, *orders)[areas.index(min(areas))])
+        self.note_fit()
         return self
 
     def forward(self, logits: Tensor) -> Tensor:
@@ -126,8 +128,12 @@ class LogitNormaliser(nn.Module):
         """The largest score of each prediction, (N, ...)."""
         return self(logits).amax(1)
 
+    def note_fit(self) -> None:
+        """Take the order from the buffer; called where it may have changed."""
+        self._known_order = float(self._order)
+
     def extra_repr(self) -> str:
-        value = float(self._order)
+        value = self._known_order
         return f"order={'softmax' if value == _SOFTMAX else f'{value:g}'}"
 
 

@@ -14,7 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sfumato._checks import check_choice, check_floating, check_integer
-from sfumato.predictions.held_out import calibration_error, held_out_rows, minimise
+from sfumato.predictions.held_out import (
+    calibration_error,
+    held_out_rows,
+    minimise,
+    remember_fit,
+)
 
 GRID = torch.arange(1, 101) / 10  # 0.1, 0.2, ... 10.0, the papers' grid
 _LOWEST, _HIGHEST = 1e-2, 1e2
@@ -50,6 +55,7 @@ class TemperatureScaler(nn.Module):
     """
 
     _temperature: Tensor
+    _is_fitted = False
 
     def __init__(self, method: Literal["nll", "ece"] = "nll", *, num_bins: int = 15) -> None:
         super().__init__()
@@ -58,14 +64,12 @@ class TemperatureScaler(nn.Module):
         self.method = method
         self.num_bins = num_bins
         self.register_buffer("_temperature", torch.tensor(math.nan, dtype=torch.float64))
+        self.register_load_state_dict_post_hook(remember_fit)
 
     @property
     def temperature(self) -> float:
         """The fitted temperature T: above 1 the network was overconfident, below 1 too modest."""
-        value = float(self._temperature)
-        if math.isnan(value):
-            raise ValueError("the temperature is not known yet: call fit(logits, target) first")
-        return value
+        return float(self._fitted())
 
     def fit(self, logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> TemperatureScaler:
         """Find the temperature on held-out logits; returns itself."""
@@ -75,11 +79,21 @@ class TemperatureScaler(nn.Module):
         else:
             value = _fit_calibration(rows, labels, self.num_bins)
         self._temperature.fill_(value)
+        self.note_fit()
         return self
 
     def forward(self, logits: Tensor) -> Tensor:
         check_floating("logits", logits)
-        return logits / self.temperature
+        return logits / self._fitted()
+
+    def note_fit(self) -> None:
+        """Look whether the temperature is known; called where it may have changed."""
+        self._is_fitted = not bool(self._temperature.isnan())
+
+    def _fitted(self) -> Tensor:
+        if not self._is_fitted:
+            raise ValueError("the temperature is not known yet: call fit(logits, target) first")
+        return self._temperature
 
     def extra_repr(self) -> str:
         return f"method={self.method!r}, temperature={float(self._temperature):.4g}"
