@@ -242,3 +242,16 @@ class TestMessages:
             loader.set_epoch(-1)
         with pytest.raises(IndexError, match=r"step must be in \[0, 3\), got 3"):
             loader.batch(3)
+
+
+def test_the_whole_batch_holds_the_parts_of_all_ranks() -> None:
+    loaders = [
+        TensorLoader(make(11), 4, shuffle=True, augment=Augment(crop=2), rank=rank, world_size=2)
+        for rank in range(2)
+    ]
+    for step in range(3):
+        whole = loaders[0].whole(step)
+        assert same(joined([loader.batch(step) for loader in loaders]), whole)
+        first, middle, last = loaders[0].bounds(step)
+        assert (first, last) == (0, len(whole["label"]))
+        assert torch.equal(whole["index"][:middle], loaders[0].batch(step)["index"])

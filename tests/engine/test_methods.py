@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.engine import RunConfig, parse, run
+from sfumato.engine import RunConfig, load_checkpoint, parse, run
 
 RESNET = {"name": "resnet", "depth": 8, "width": 4}
 
@@ -71,3 +71,24 @@ def test_corruptions_are_measured(tmp_path: Path, tiny: dict[str, Any]) -> None:
 def test_mollified_labels_need_a_loss_that_takes_them(tmp_path: Path, tiny: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="target must hold class indices for this loss"):
         _run(tmp_path, tiny, inputs="mollify", loss="focal")
+
+
+def test_a_history_of_samples_holds_those_that_are_trained_on(tmp_path: Path) -> None:
+    """Positions in a set that was split have gaps, whose counts stay 0 and hide the hardest."""
+    for name in ("train", "test"):
+        images = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+        np.savez(tmp_path / f"{name}.npz", images=images, labels=np.arange(40) % 2)
+    files = {name: str(tmp_path / f"{name}.npz") for name in ("train", "test")}
+    content = {
+        "data": {"name": "npz", **files, "validation": 0.4},
+        "model": RESNET,
+        "loss": "crl",
+        "train": {"epochs": 1, "batch_size": 24, "learning_rate": 1e-6},
+    }
+    done = run(parse(RunConfig, content), tmp_path, show=False)
+    checkpoint = load_checkpoint(done.checkpoint)
+    assert checkpoint is not None
+    counts = checkpoint.loss["history.counts"]
+    assert len(counts) == 24
+    accuracy = done.log()[0]["train_accuracy"]
+    assert int(counts.sum()) == round(24 * accuracy)

@@ -130,10 +130,20 @@ class TensorLoader:
         mine = self._slice(step)
         return self._make(self._order[mine], self._uniforms[mine])
 
+    def whole(self, step: int) -> Sample:
+        """Batch `step` of the current epoch with the parts of all ranks."""
+        start = step * self.batch_size
+        every = slice(start, start + self.count(step))
+        return self._make(self._order[every], self._uniforms[every])
+
+    def bounds(self, step: int) -> list[int]:
+        """Where the part of each rank begins in batch `step`, and where the last one ends."""
+        count = self.count(step)
+        return [count * part // self.world_size for part in range(self.world_size + 1)]
+
     def _slice(self, step: int) -> slice:
-        start, count = step * self.batch_size, self.count(step)
-        bounds = (start + count * part // self.world_size for part in (self.rank, self.rank + 1))
-        return slice(*bounds)
+        start, bounds = step * self.batch_size, self.bounds(step)
+        return slice(start + bounds[self.rank], start + bounds[self.rank + 1])
 
     def _make(self, positions: Tensor, uniforms: Tensor) -> Sample:
         sample = self.dataset.batch(positions.to(self.dataset.images.device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ def build_trainer(
     return Trainer(
         fabric=fabric,
         model=build_model(config.model, data.train),
-        loss=build_loss(config.loss, num_samples=int(train.index.max()) + 1),
+        loss=build_loss(config.loss, num_samples=len(train)),
         inputs=batch_transform(num_classes, augment, mollify),
         train_loader=loaders.training(train, labelled),
         validation_loader=loaders.evaluation(data.validation),
@@ -90,14 +91,18 @@ def build_trainer(
 
 
 def _training_set(train: ArrayDataset, config: RunConfig, mean: tuple[float, ...]) -> ArrayDataset:
-    """The training samples after what the `objects` section does to them."""
+    """The training samples after what the `objects` section does to them, counted from 0.
+
+    A loss that remembers each sample compares it with all others that it was told of: indices of
+    samples that are never trained on must not be among them.
+    """
     objects = config.objects
-    if objects is None:
-        return train
-    if objects.single:
-        train = single_objects(train, fill=mean)
-    seed = fold_seed(config.seed, "context-only images")
-    return with_context(train, share=objects.context, fill=mean, seed=seed)
+    if objects is not None:
+        if objects.single:
+            train = single_objects(train, fill=mean)
+        seed = fold_seed(config.seed, "context-only images")
+        train = with_context(train, share=objects.context, fill=mean, seed=seed)
+    return dataclasses.replace(train, index=torch.arange(len(train)))
 
 
 @dataclass(frozen=True)

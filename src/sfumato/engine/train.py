@@ -11,13 +11,14 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from sfumato.data import TensorLoader
+from sfumato.data import Sample, TensorLoader
 from sfumato.engine.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -31,7 +32,9 @@ from sfumato.engine.predict import predict
 from sfumato.engine.progress import Bar, progress_bar
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.seeds import fold_seed
+from sfumato.engine.together import SharedStream, gather_around, gather_rows
 from sfumato.features import mean_log_probability
+from sfumato.labels.correctness import CorrectnessHistory
 from sfumato.metrics import evaluate_predictions
 
 TransformBatch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -87,6 +90,8 @@ class Trainer:
         ):
             for epoch in range(start, self.config.epochs):
                 torch.manual_seed(fold_seed(self.seed, "epoch", epoch, self.fabric.global_rank))
+                shared = fold_seed(self.seed, "epoch", epoch, 0)
+                self._shared = SharedStream(shared, self.fabric.device)
                 record = self._epoch(epoch, bar)
                 self._end_epoch()
                 log.write({"epoch": epoch, **record, **self._validate(epoch, bar)})
@@ -102,7 +107,7 @@ class Trainer:
             if number == 1:
                 began = time.perf_counter()
             batch = self.train_loader.batch(number % len(self.train_loader))
-            self._step(batch, 0.0, 1.0)
+            self._step(number % len(self.train_loader), batch, 0.0)
         return (time.perf_counter() - began) / steps * len(self.train_loader)
 
     def _set_up(self) -> int:
@@ -113,12 +118,16 @@ class Trainer:
         checkpoint = load_checkpoint(self.run.checkpoint)
         if checkpoint is not None:
             self.model.load_state_dict(checkpoint.model)
-            self.loss.load_state_dict(checkpoint.loss)
+            if checkpoint.epoch < self.config.epochs:  # a finished training needs no loss any more
+                self.loss.load_state_dict(checkpoint.loss)
         if self.config.channels_last:
             self.model.to(memory_format=torch.channels_last)
         optimizer = build_optimizer(self.model.parameters(), self.config)
         self.model, self.optimizer = self.fabric.setup(self.model, optimizer)
         self.loss = self.loss.to(self.fabric.device)
+        for module in self.loss.modules():
+            if isinstance(module, CorrectnessHistory):
+                module.gathers = False  # `_batch_loss` hands it the samples of all processes
         self._takes_index = "index" in inspect.signature(self.loss.forward).parameters
         if checkpoint is None:
             return 0
@@ -136,7 +145,7 @@ class Trainer:
             rate = learning_rate(
                 epoch * len(self.train_loader) + number, len(self.train_loader), self.config
             )
-            loss, correct = self._step(batch, rate, self._share(number, batch))
+            loss, correct = self._step(number, batch, rate)
             self._check_finite(loss, epoch, number, rate)
             size, known = len(batch["label"]), self._known(batch["label"])
             total += torch.stack([loss.double() * size, correct, total.new_tensor(size), known])
@@ -155,21 +164,13 @@ class Trainer:
         void = self.train_loader.dataset.void
         return label.new_tensor(label.numel()) if void is None else (label != void).sum()
 
-    def _share(self, number: int, batch: dict[str, Tensor]) -> float:
-        """What makes the mean over processes the mean over samples, however they were split."""
-        world = self.fabric.world_size
-        return world * len(batch["label"]) / self.train_loader.count(number)
-
-    def _step(self, batch: dict[str, Tensor], rate: float, share: float) -> tuple[Tensor, Tensor]:
+    def _step(self, number: int, batch: Sample, rate: float) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and the number of right predictions, both detached."""
-        images, target = batch["image"], batch.get("soft_label", batch["label"])
-        if self.inputs is not None:
-            images, target = self.inputs(images, target)
+        images, target = self._transformed(number, batch)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         logits = self._logits(images)
-        extra = {"index": batch["index"]} if self._takes_index else {}
-        loss = self.loss(logits, target, **extra)
+        loss, share = self._batch_loss(number, logits, target, batch["index"])
         self.optimizer.zero_grad()
         self.fabric.backward(loss * share if share != 1 else loss)
         if self.config.clip_norm is not None:
@@ -178,6 +179,42 @@ class Trainer:
             )
         self.optimizer.step()
         return loss.detach(), (logits.detach().argmax(1) == batch["label"]).sum()
+
+    def _transformed(self, number: int, batch: Sample) -> tuple[Tensor, Tensor]:
+        """Images and targets of this process after mixing and mollification.
+
+        Several processes transform the whole batch, with the same random numbers, and take their
+        parts of it: images are mixed across processes as they are within one.
+        """
+        if self.inputs is None:
+            return _seen(batch)
+        if self.fabric.world_size == 1:
+            return self.inputs(*_seen(batch))
+        with self._shared.drawing():
+            images, target = self.inputs(*_seen(self.train_loader.whole(number)))
+        first, last = self.train_loader.bounds(number)[self.fabric.global_rank :][:2]
+        return images[first:last], target[first:last]
+
+    def _batch_loss(
+        self, number: int, logits: Tensor, target: Tensor, index: Tensor
+    ) -> tuple[Tensor, float]:
+        """The loss, and the factor that makes DDP's mean of gradients that of the whole batch.
+
+        With several processes it is the loss of the whole batch, since some losses are no means
+        over samples. Label maps are too large for that: there it is the loss of this process,
+        weighted by its share of the images.
+        """
+        world, bounds = self.fabric.world_size, self.train_loader.bounds(number)
+        share = 1.0
+        if world > 1 and logits.ndim == 2:
+            lengths = [last - first for first, last in pairwise(bounds)]
+            logits = gather_around(logits, self.fabric, lengths)
+            target, index = (gather_rows(rows, self.fabric, lengths) for rows in (target, index))
+            share = float(world)
+        elif world > 1:
+            share = world * len(target) / bounds[-1]
+        extra = {"index": index} if self._takes_index else {}
+        return self.loss(logits, target, **extra), share
 
     def _logits(self, images: Tensor) -> Tensor:
         if self.config.passes > 1:
@@ -222,3 +259,8 @@ class Trainer:
             )
             save_checkpoint(self.run.checkpoint, state)
         self.fabric.barrier()
+
+
+def _seen(batch: Sample) -> tuple[Tensor, Tensor]:
+    """What a loss and a network see of a batch."""
+    return batch["image"], batch.get("soft_label", batch["label"])

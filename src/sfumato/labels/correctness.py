@@ -23,7 +23,11 @@ class CorrectnessHistory(nn.Module):
     and 0 for every sample while all of them have always been right, which leaves nothing to rank.
 
     Args:
-        num_samples: size of the training set.
+        num_samples: size of the training set, whose samples are counted from 0 to num_samples - 1.
+            With gaps, as in the positions that a random split leaves, the minimum stays at the 0
+            of the samples that are never trained on.
+        gathers: whether `update` adds what all processes saw. False where each process is handed
+            the samples of all.
 
     Example:
         >>> import torch
@@ -44,9 +48,10 @@ class CorrectnessHistory(nn.Module):
     counts: Tensor
     completed_epochs: Tensor
 
-    def __init__(self, num_samples: int) -> None:
+    def __init__(self, num_samples: int, *, gathers: bool = True) -> None:
         super().__init__()
         check_integer("num_samples", num_samples, low=1)
+        self.gathers = gathers
         self.register_buffer("counts", torch.zeros(num_samples, dtype=torch.int64))
         self.register_buffer("completed_epochs", torch.zeros((), dtype=torch.int64))
 
@@ -60,7 +65,7 @@ class CorrectnessHistory(nn.Module):
                 f"got {tuple(correct.shape)}"
             )
         batch = torch.stack([index.flatten(), correct.flatten()]).to(self.counts)
-        index, correct = gather_columns(batch)
+        index, correct = gather_columns(batch) if self.gathers else batch
         self.counts.index_add_(0, index, correct)
 
     def correctness(self, index: Tensor) -> Tensor:
