@@ -88,8 +88,8 @@ def test_intervals_draw_whole_units() -> None:
     for i in range(40):
         logits = torch.tensor([[2.0, 0.0]]).view(1, 2, 1, 1).expand(1, 2, 30, 30)
         sums.add_frame(logits, torch.full((1, 30, 30), int(i % 2)), i, None)
-    generator = torch.Generator().manual_seed(0)
-    found = sums.summary(classes=("a", "b"), resamples=2000, generator=generator)
+    draws = sums.resample(2000, generator=torch.Generator().manual_seed(0))
+    found = sums.summary(classes=("a", "b"), draws=draws)
     low, high = found["accuracy_interval"]
     half = 1.96 * np.sqrt(0.25 / 40)  # of 40 frames, not of 36,000 pixels
     assert high - low == pytest.approx(2 * half, rel=0.15)
@@ -100,9 +100,7 @@ def test_intervals_draw_whole_units() -> None:
 
 
 def test_summary_details() -> None:
-    generator = torch.Generator().manual_seed(0)
-    sums = _filled()
-    found = sums.summary(classes=CLASSES, resamples=0, generator=generator)
+    found = _filled().summary(classes=CLASSES)
     assert list(found["class_iou"]) == list(CLASSES)
     assert np.nanmean(list(found["class_iou"].values())) == pytest.approx(found["mean_iou"])
     bins = found["reliability"]

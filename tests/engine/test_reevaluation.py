@@ -46,18 +46,18 @@ def test_more_evaluations_cost_only_themselves(
     whole = _run(dropout, tmp_path / "at once", evaluate=MORE)
     first = _run(dropout, tmp_path / "in steps", evaluate=EVALUATE)
     measured: list[tuple[str, int]] = []
-    robustness = evaluation.evaluate_robustness
+    predict_corrupted = evaluation.predict_corrupted
 
     def watched(*arguments: Any, **options: Any) -> Any:
-        measured.append((options["names"][0], options["severities"][0]))
-        return robustness(*arguments, **options)
+        measured.append(arguments[2:4])
+        return predict_corrupted(*arguments, **options)
 
     def forbidden(*_: Any) -> Any:
         raise AssertionError("trained or predicted again")
 
     monkeypatch.setattr(Trainer, "_epoch", forbidden)
     monkeypatch.setattr(evaluation, "predict", forbidden)
-    monkeypatch.setattr(evaluation, "evaluate_robustness", watched)
+    monkeypatch.setattr(evaluation, "predict_corrupted", watched)
     second = _run(dropout, tmp_path / "in steps", evaluate=MORE)
     assert measured == [("contrast", 2), ("contrast", 4), ("fog", 4)]
     assert second.path != first.path

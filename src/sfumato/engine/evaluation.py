@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
 from sfumato.data import ArrayDataset, TensorLoader, context_only
 from sfumato.engine.context import evaluate_context, objectness_metrics, objectness_of
+from sfumato.engine.corrupted import cell_arrays, measure_corrupted
 from sfumato.engine.mistakes import write_mistakes
 from sfumato.engine.predict import predict
 from sfumato.engine.progress import progress_bar
-from sfumato.engine.results import Predictions, RunDirectory
-from sfumato.engine.robustness import METRICS as ROBUSTNESS_METRICS
-from sfumato.engine.robustness import evaluate_robustness, robustness_from
+from sfumato.engine.replicates import Replicates
+from sfumato.engine.results import Arrays, Predictions, RunDirectory
+from sfumato.engine.robustness import predict_corrupted
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
+from sfumato.engine.split_metrics import measure_split, posterior_of, reliability_bins
 from sfumato.engine.steadiness import evaluate_steadiness
 from sfumato.engine.stochastic import LogProbabilities, SampleCurve
-from sfumato.metrics import evaluate_predictions, reliability
 from sfumato.predictions import MCDropout, TemperatureScaler
 
-RELIABILITY_BINS = 15
+_SCALED = ("nll", "ece", "aece", "aurc", "accuracy_at_80", "true_calibration_error", "true_ece")
 
 
 @dataclass
@@ -53,6 +55,7 @@ class Evaluator:
         if samples is not None:
             self.predictor = LogProbabilities(MCDropout(self._plain(), samples))
         self.curve: SampleCurve | None = None
+        self.replicates = Replicates(self.config.evaluate.resamples)
 
     def clean(self, name: str, loader: TensorLoader) -> None:
         """Predict a split, keep its predictions, measure them; all processes take part."""
@@ -67,11 +70,20 @@ class Evaluator:
                 seconds = time.perf_counter() - began
                 self.run.write_predictions(name, predicted, seconds=seconds)
         if self.fabric.is_global_zero:
-            found = self.run.read_predictions(name)
-            if name == "test":
-                write_mistakes(self.run, found, loader.dataset)
-            generator = torch.Generator().manual_seed(fold_seed(self.config.seed, "bootstrap"))
-            self.metrics[name] = _measure(found, self.config.evaluate.resamples, generator)
+            self.metrics[name] = self._measured(name, loader.dataset)
+
+    def _measured(self, name: str, dataset: ArrayDataset) -> dict[str, Any]:
+        """The metrics of a split; those of the test set are resampled, and its mistakes kept."""
+        found, is_test = self.run.read_predictions(name), name == "test"
+        if is_test:
+            write_mistakes(self.run, found, dataset)
+        values = measure_split(
+            found,
+            posterior=posterior_of(dataset),
+            replicates=self.replicates if is_test else None,
+        )
+        bins = reliability_bins(found)
+        return {**values, "samples": len(found.labels), "reliability": bins}
 
     def finish(self, test: ArrayDataset) -> dict[str, Any]:
         """The evaluations that one process does alone, and all metrics of the run."""
@@ -84,16 +96,15 @@ class Evaluator:
             self._context(test)
         scaler = self._fitted_scaler() if wanted.temperature else None
         if scaler is not None:
-            self.metrics["scaled"] = self._scaled(scaler)
+            self.metrics["scaled"] = self._scaled(scaler, test)
         part = test
         if wanted.corrupted_images is not None:
             part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
         if wanted.corruption_names:
-            self.metrics["corrupted"] = self._corrupted(part)
-            if scaler is not None:
-                self.metrics["scaled"]["corrupted"] = self._corrupted(part, scaler)
+            self._corrupted(part, scaler)
         if wanted.perturbation_names:
             self.metrics["perturbed"] = self._perturbed(part)
+        self.replicates.write(self.run.path)
         return self.metrics
 
     def _fitted_scaler(self) -> TemperatureScaler:
@@ -101,10 +112,15 @@ class Evaluator:
         held_out = self.run.read_predictions("validation")
         return TemperatureScaler().fit(held_out.logits, held_out.labels)
 
-    def _scaled(self, scaler: TemperatureScaler) -> dict[str, Any]:
-        test = self.run.read_predictions("test")
-        found = evaluate_predictions(test.labels, logits=scaler(test.logits))
-        values = {name: found[name] for name in ("nll", "ece", "aece", "aurc", "accuracy_at_80")}
+    def _scaled(self, scaler: TemperatureScaler, test: ArrayDataset) -> dict[str, Any]:
+        found = self.run.read_predictions("test")
+        values = measure_split(
+            Predictions(scaler(found.logits), found.labels, found.index),
+            posterior=posterior_of(test),
+            replicates=self.replicates,
+            split="scaled",
+            names=_SCALED,
+        )
         return {"temperature": scaler.temperature, **values}
 
     def _perturbed(self, part: ArrayDataset) -> dict[str, Any]:
@@ -134,51 +150,61 @@ class Evaluator:
         content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
         return self.run.keep(what, content, compute)
 
-    def _corrupted(
-        self, part: ArrayDataset, scaler: TemperatureScaler | None = None
-    ) -> dict[str, Any]:
+    def _corrupted(self, part: ArrayDataset, scaler: TemperatureScaler | None) -> None:
         """Robustness cell by cell, so that one more type or severity costs only itself."""
         wanted = self.config.evaluate
         names, severities = wanted.corruption_names, wanted.severities
-        cells: dict[str, list[list[float]]] = {key: [] for key in ROBUSTNESS_METRICS}
-        total = len(names) * len(severities)
-        with progress_bar("corruptions", total, show=self.show) as bar:
+        plain, scaled = [], []
+        with progress_bar("corruptions", len(names) * len(severities), show=self.show) as bar:
             for name in names:
-                row = []
                 for severity in severities:
-                    row.append(self._corrupted_cell(part, name, severity, scaler))
+                    cell = self._corrupted_cell(part, name, severity, scaler)
+                    plain.append(cell[0])
+                    scaled += cell[1:]
                     bar.advance(f"{name} {severity}")
-                for key, values in cells.items():
-                    values.append([cell[key] for cell in row])
-        found = {"names": names, "severities": severities, "cells": cells}
-        return robustness_from(found).as_dict()
+        for split, cells in (("corrupted", plain), ("scaled.corrupted", scaled)):
+            if cells:
+                place = self.metrics if split == "corrupted" else self.metrics["scaled"]
+                place["corrupted"] = measure_corrupted(
+                    cells,
+                    part.labels,
+                    names=names,
+                    severities=severities,
+                    replicates=self.replicates,
+                    split=split,
+                )
 
     def _corrupted_cell(
         self, part: ArrayDataset, name: str, severity: int, scaler: TemperatureScaler | None
-    ) -> dict[str, float]:
+    ) -> list[Arrays]:
+        """What is known of each image, from the plain logits and, with a scaler, scaled ones."""
         what = f"corrupted-{name}-{severity}"
-        content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
-        predictor = self.predictor
-        if scaler is not None:
-            content["temperature"] = scaler.temperature
-            predictor = nn.Sequential(predictor, scaler).train(predictor.training)
 
-        def compute() -> dict[str, float]:
+        @cache  # one set of passes for both, and none where both are kept
+        def logits() -> Tensor:
             self._seed(what)
-            found = evaluate_robustness(
-                predictor,
+            found, _ = predict_corrupted(
+                self.predictor,
                 part,
+                name,
+                severity,
                 mean=self.mean,
                 std=self.std,
-                names=[name],
-                severities=[severity],
                 device=self.fabric.device,
-                show=False,
             )
-            return found.means()
+            return found
 
-        values = self.run.keep(what, content, compute)
-        return {key: math.nan if value is None else value for key, value in values.items()}
+        def kept(content: dict[str, Any], scale: Callable[[Tensor], Tensor]) -> Arrays:
+            def compute() -> Arrays:
+                return cell_arrays(scale(logits()), part.labels)
+
+            return self.run.keep_arrays(what, content, compute)
+
+        content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
+        cells = [kept(content, lambda plain: plain)]
+        if scaler is not None:
+            cells.append(kept({**content, "temperature": scaler.temperature}, scaler))
+        return cells
 
     def _seed(self, part: str) -> None:
         path = ("predictions", part, self.fabric.global_rank)
@@ -233,20 +259,3 @@ class Evaluator:
         """The network without the wrapper that Fabric puts around it."""
         inner = getattr(self.network, "module", self.network)
         return inner if isinstance(inner, nn.Module) else self.network
-
-
-def _measure(found: Predictions, resamples: int, generator: torch.Generator) -> dict[str, Any]:
-    """Every metric with its bootstrap interval, and the bins of the reliability diagram."""
-    values = evaluate_predictions(
-        found.labels, logits=found.logits, resamples=resamples, generator=generator
-    )
-    bins = reliability(found.logits.softmax(1), found.labels, num_bins=RELIABILITY_BINS)
-    return {
-        **values,
-        "samples": len(found.labels),
-        "reliability": {
-            "counts": bins.counts.tolist(),
-            "confidence": bins.confidences.tolist(),
-            "accuracy": bins.accuracies.tolist(),
-        },
-    }

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sfumato.metrics.grid import bin_index
 from sfumato.metrics.histogram import Groups
-from sfumato.metrics.intervals import centred_interval, check_resampling, draw_weights
+from sfumato.metrics.intervals import check_resampling, draw_weights, intervals_of
 from sfumato.metrics.samples import score
 from sfumato.metrics.selective import accuracy_at_coverage_of_groups, aurc_of_groups
 
@@ -127,26 +127,27 @@ class PixelSums:
             found["foreground_ece"] = self._ece(foreground)
         return found
 
+    def resample(self, resamples: int, *, generator: torch.Generator) -> dict[str, Tensor]:
+        """Every metric of resamples of the units that could be measured on all, (R,) each."""
+        table = torch.stack(list(self.rows.values()))
+        check_resampling(len(table), resamples, 0.95)
+        drawn = self.measure(
+            draw_weights(len(table), resamples, generator=generator, device=table.device) @ table
+        )
+        return {name: drawn[name] for name in self.values()}
+
+    def values(self) -> dict[str, float]:
+        """The metrics that there is something to measure for."""
+        found = {name: float(value) for name, value in self.measure(self.total()).items()}
+        return {name: value for name, value in found.items() if not math.isnan(value)}
+
     def summary(
-        self, *, classes: Sequence[str], resamples: int, generator: torch.Generator
+        self, *, classes: Sequence[str], draws: Mapping[str, Tensor] | None = None
     ) -> dict[str, Any]:
-        """All metrics, their bootstrap intervals over units, IoU by class, reliability bins."""
-        table, total = torch.stack(list(self.rows.values())), self.total()
-        values = {
-            name: float(value)
-            for name, value in self.measure(total).items()
-            if not math.isnan(float(value))
-        }
-        result: dict[str, Any] = dict(values)
-        if resamples and len(table) > 1:
-            check_resampling(len(table), resamples, 0.95)
-            weights = draw_weights(len(table), resamples, generator=generator, device=table.device)
-            drawn = self.measure(weights @ table)
-            for name, value in values.items():
-                bounds = (0.0, math.inf if name == "nll" else 1.0)
-                interval = centred_interval(drawn[name], value, level=0.95, bounds=bounds)
-                result[f"{name}_interval"] = list(interval)
-        return result | self._details(total, classes)
+        """All metrics, their intervals from resampled ones, IoU by class, reliability bins."""
+        values = self.values()
+        intervals = intervals_of(values, draws or {})
+        return {**values, **intervals, **self._details(self.total(), classes)}
 
     def _details(self, total: Tensor, classes: Sequence[str]) -> dict[str, Any]:
         bins = total[1 : 1 + 3 * self.num_bins].view(3, self.num_bins)

@@ -31,8 +31,11 @@ from sfumato._files import (
 )
 from sfumato.engine.config import content_hash
 
+Arrays = dict[str, np.ndarray]
+
 TRAININGS = "trainings"
 _POINTER = "training.json"
+_CONTENT = "content"  # of a kept part, for the reader of the file
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ class RunDirectory:
             write_atomically(own, lambda temporary: _link(kept, temporary))
         return kept.exists()
 
-    def predictions(self, name: str) -> dict[str, np.ndarray]:
+    def predictions(self, name: str) -> Arrays:
         with np.load(self.path / "predictions" / f"{name}.npz", allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
 
@@ -170,6 +173,19 @@ class RunDirectory:
         # Read back even when just computed, so that both ways give the same rounding and nulls.
         values: dict[str, Any] = read_json(path)["values"]
         return values
+
+    def keep_arrays(
+        self,
+        name: str,
+        content: Mapping[str, Any],
+        compute: Callable[[], Arrays],
+    ) -> Arrays:
+        """`keep` for arrays of one number for each image; Args as there."""
+        path = self.training / "parts" / f"{name}-{content_hash(content)}.npz"
+        if not path.exists():
+            write_arrays(path, {**compute(), _CONTENT: np.array(json.dumps(content))})
+        with np.load(path, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files if key != _CONTENT}
 
     def _pointer(self) -> dict[str, str]:
         path = self.path / _POINTER

@@ -99,22 +99,54 @@ def evaluate_robustness(
         device: where to compute.
         show: whether to draw a progress bar.
     """
-    loader = TensorLoader(data, batch_size, mean=mean, std=std, device=device)
     table = torch.zeros(len(METRICS), len(names), len(severities), dtype=torch.float64)
-    training = model.training
-    model.eval()
-    total = len(names) * len(severities) * len(loader)
-    with progress_bar("corruptions", total, show=show) as bar:
+    with progress_bar("corruptions", len(names) * len(severities), show=show) as bar:
         for row, name in enumerate(names):
             for column, severity in enumerate(severities):
-                logits, labels = [], []
-                for images, target in _damaged(data, name, severity, batch_size, seed, stored):
-                    logits.append(_logits(model, loader.normalise(images)))
-                    labels.append(target)
-                    bar.advance(f"{name} {severity}")
-                table[:, row, column] = _scores(torch.cat(logits), torch.cat(labels))
-    model.train(training)
+                logits, labels = predict_corrupted(
+                    model,
+                    data,
+                    name,
+                    severity,
+                    mean=mean,
+                    std=std,
+                    batch_size=batch_size,
+                    seed=seed,
+                    stored=stored,
+                    device=device,
+                )
+                table[:, row, column] = _scores(logits, labels)
+                bar.advance(f"{name} {severity}")
     return Robustness(tuple(names), tuple(severities), *table)
+
+
+@torch.no_grad()
+def predict_corrupted(
+    model: nn.Module,
+    data: ArrayDataset,
+    name: str,
+    severity: int,
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+    batch_size: int = 256,
+    seed: int = 0,
+    stored: Path | str | None = None,
+    device: torch.device | str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Logits and labels of one type and severity; Args as in `evaluate_robustness`.
+
+    The model is left in the mode (training or evaluation) in which it came.
+    """
+    loader = TensorLoader(data, batch_size, mean=mean, std=std, device=device)
+    training = model.training
+    model.eval()
+    logits, labels = [], []
+    for images, target in _damaged(data, name, severity, batch_size, seed, stored):
+        logits.append(model(loader.normalise(images)).float().cpu())
+        labels.append(target)
+    model.train(training)
+    return torch.cat(logits), torch.cat(labels)
 
 
 def robustness_from(content: Mapping[str, Any]) -> Robustness:
@@ -138,12 +170,6 @@ def _damaged(
     for start in range(0, len(data), batch_size):
         rows = slice(start, start + batch_size)
         yield corrupt(data.images[rows], name, severity, generator=generator), data.labels[rows]
-
-
-@torch.no_grad()
-def _logits(model: nn.Module, images: Tensor) -> Tensor:
-    logits: Tensor = model(images)
-    return logits.float().cpu()
 
 
 def _scores(logits: Tensor, labels: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from sfumato.engine.pixel_evaluation import (
     sums_for,
 )
 from sfumato.engine.pixel_sums import PixelSums
+from sfumato.engine.replicates import Replicates, describe_units
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
@@ -101,14 +102,15 @@ def _evaluate(
         device=fabric.device,
         show=show,
     )
-    metrics = {}
+    metrics, replicates = {}, Replicates(config.evaluate.resamples)
     for name, part in (("validation", data.validation), ("test", data.test)):
-        found = _kept_sums(evaluator, name, part, config, directory)
-        generator = torch.Generator().manual_seed(fold_seed(config.seed, "bootstrap"))
-        summary = found.summary(
-            classes=part.classes, resamples=config.evaluate.resamples, generator=generator
-        )
-        metrics[name] = {**summary, "samples": len(part)}
+        found, draws = _kept_sums(evaluator, name, part, config, directory), None
+        units = len(found.rows)
+        if name == "test" and replicates.resamples and units > 1:
+            draws = found.resample(replicates.resamples, generator=replicates.generator(units))
+            replicates.add(name, describe_units(units, part.labels), draws)
+        metrics[name] = {**found.summary(classes=part.classes, draws=draws), "samples": len(part)}
+    replicates.write(directory.path)
     directory.write_metrics(metrics)
 
 

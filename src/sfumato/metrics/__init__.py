@@ -20,6 +20,7 @@ from sfumato.metrics.figures import (
     reliability_diagram,
     risk_coverage_curve,
 )
+from sfumato.metrics.floor import calibration_floor
 from sfumato.metrics.intervals import Comparison, bootstrap_interval, paired_difference
 from sfumato.metrics.likelihood import negative_log_likelihood
 from sfumato.metrics.segmentation import confusion_matrix, mean_iou
@@ -94,6 +95,7 @@ __all__ = [
     "brier_decomposition",
     "brier_score",
     "calibration_error",
+    "calibration_floor",
     "classwise_calibration_error",
     "compare_predictions",
     "confidence_auroc",

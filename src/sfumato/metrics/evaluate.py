@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer
-from sfumato.metrics.intervals import Comparison, centred_interval, check_resampling
+from sfumato.metrics.intervals import (
+    Comparison,
+    centred_interval,
+    check_resampling,
+    intervals_of,
+)
 from sfumato.metrics.resampling import Evaluation
-
-_UPPER = {"nll": math.inf, "brier": 2.0}
 
 
 def evaluate_predictions(
@@ -60,10 +62,7 @@ def evaluate_predictions(
     if resamples:
         check_resampling(evaluation.num_units, resamples, level)
         draws = evaluation.resample(resamples, generator=generator)
-        for name, values in draws.items():
-            bounds = (0.0, _UPPER.get(name, 1.0))
-            interval = centred_interval(values, result[name], level=level, bounds=bounds)
-            result[f"{name}_interval"] = interval
+        result |= intervals_of(result, draws, level=level)
     return result
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer, check_number
+
+_CHUNK = 1_000_000
+_CELLS = 16_000
+_UPPER = {"nll": math.inf, "brier": 2.0}
 
 
 class Comparison(NamedTuple):
@@ -119,6 +123,40 @@ def centred_interval(
     if math.isfinite(shift):
         low, high = low + shift, high + shift
     return max(low, bounds[0]), min(high, bounds[1])
+
+
+def intervals_of(
+    values: Mapping[str, float], draws: Mapping[str, Tensor], *, level: float = 0.95
+) -> dict[str, tuple[float, float]]:
+    """`<name>_interval` of each metric that was resampled, inside the metric's bounds."""
+    return {
+        f"{name}_interval": centred_interval(
+            drawn, values[name], level=level, bounds=(0.0, _UPPER.get(name, 1.0))
+        )
+        for name, drawn in draws.items()
+    }
+
+
+def draw_in_parts(
+    units: int,
+    resamples: int,
+    *,
+    generator: torch.Generator | None,
+    device: torch.device | None = None,
+) -> Iterator[Tensor]:
+    """`draw_weights` of all resamples, a few (R, U) at a time, so that they fit the memory.
+
+    The parts depend on the numbers of units and of resamples only: generators that start from the
+    same state give the same resamples to everything that is measured on them.
+    """
+    step = max(1, _CHUNK // max(units, _CELLS))
+    for start in range(0, resamples, step):
+        yield draw_weights(
+            units,
+            min(step, resamples - start),
+            generator=generator,
+            device=torch.device("cpu") if device is None else device,
+        )
 
 
 def draw_weights(

@@ -21,12 +21,10 @@ from sfumato.metrics.confidence import (
 )
 from sfumato.metrics.grid import cell_edges, cell_index, cells_per_unit
 from sfumato.metrics.histogram import Groups, group_by_value, mass_bins, width_bins
-from sfumato.metrics.intervals import draw_weights
+from sfumato.metrics.intervals import draw_in_parts
 from sfumato.metrics.samples import Samples, flat_rows, score
 from sfumato.metrics.selective import accuracy_at_coverage_of_groups, aurc_of_groups
 
-_CHUNK = 1_000_000
-_CELLS = 16_000
 _IMPOSSIBLE = -1e300
 
 
@@ -112,14 +110,10 @@ class Evaluation:
         from the same state.
         """
         sums = _UnitSums(self)
-        # The same for both models of a comparison, so that both see the same draws.
-        step, parts = max(1, _CHUNK // max(self.num_units, _CELLS)), []
-        for start in range(0, resamples, step):
-            size = min(step, resamples - start)
-            weights = draw_weights(
-                self.num_units, size, generator=generator, device=self.labels.device
-            )
-            parts.append(sums.measure(weights))
+        weights = draw_in_parts(
+            self.num_units, resamples, generator=generator, device=self.labels.device
+        )
+        parts = [sums.measure(part) for part in weights]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -152,8 +146,8 @@ class _UnitSums:
             sums = confidence.new_zeros(len(seen)).index_add_(0, member, confidence)
             self.values = sums / count
         shape, correct = (len(self.upper), self.num_units), samples.correct.double()
-        self.count = _sparse(member, self.unit, torch.ones_like(correct), shape)
-        self.correct = _sparse(member, self.unit, correct, shape)
+        self.count = sparse(member, self.unit, torch.ones_like(correct), shape)
+        self.correct = sparse(member, self.unit, correct, shape)
 
     def _class_bins(self, rows: Tensor, labels: Tensor) -> None:
         """Gaps of each class in each bin above the first; the first follows from the total.
@@ -165,7 +159,7 @@ class _UnitSums:
         self.class_total = self._by_unit(gap)  # (U, C)
         member = class_bin_index(rows, self.num_bins)
         sample, column = ((member % self.num_bins) > 0).nonzero(as_tuple=True)
-        self.class_gap = _sparse(
+        self.class_gap = sparse(
             member[sample, column],
             self.unit[sample],
             gap[sample, column],
@@ -197,7 +191,7 @@ class _UnitSums:
         return (above.abs().sum(1) + first.abs()).mean(0)
 
 
-def _sparse(row: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+def sparse(row: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
     """Sparse matrix in which entries of the same place add up."""
     indices = torch.stack([row, column])
     return torch.sparse_coo_tensor(indices, values, shape, check_invariants=False).coalesce()
