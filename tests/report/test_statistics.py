@@ -117,7 +117,8 @@ def test_known_metric_with_a_setting_is_known() -> None:
     assert (found.heading, found.percent) == ("objectness ECE 100 % ↓", True)
     assert column("objectness_gap", "objectness").title == "objectness gap"
     assert not column("mce", "context").is_main
-    assert column("ece", "scaled.corrupted").is_main
+    assert column("rmsce", "scaled.corrupted").is_main
+    assert not column("ece", "scaled.corrupted").is_main
     assert not column("error", "scaled.corrupted").is_main
 
 

@@ -88,6 +88,7 @@ KNOWN: dict[str, tuple[str, Better | None, bool]] = {
     "aece": ("AECE", "lower", True),
     "mce": ("MCE", "lower", True),
     "classwise_ece": ("classwise ECE", "lower", True),
+    "rmsce": ("RMS calibration error", "lower", True),
     "detection_ece": ("detection ECE", "lower", True),
     "d_ece": ("D-ECE", "lower", True),
     "overconfidence": ("overconfidence", "lower", True),
@@ -103,6 +104,7 @@ KNOWN: dict[str, tuple[str, Better | None, bool]] = {
     "flip_rate": ("flip rate", "lower", True),
     "cec": ("CEC", "lower", False),
     "true_calibration_error": ("true calibration error", "lower", True),
+    "true_ece": ("true ECE", "lower", True),
     "mean_objectness": ("mean objectness", None, True),
     "mean_objectness_deviation": ("objectness deviation", "lower", True),
     "temperature": ("temperature", None, False),
@@ -131,6 +133,8 @@ _SECONDARY_IDS = {
     *("corrupted.nll", "scaled.corrupted.nll"),
     *("scaled.aurc", "scaled.accuracy_at_80"),  # a temperature hardly changes the ranking,
     "scaled.corrupted.error",  # and never the predicted classes
+    *("corrupted.ece", "scaled.corrupted.ece"),  # of few images: mostly the scatter of bins
+    *("test.true_ece", "scaled.true_ece"),
 }
 _BY_CLASS = "class_"
 _NOT_METRICS = {"samples", "images", "pixels", "units", "boxes", "objects", "seconds"}
@@ -173,6 +177,7 @@ COLUMNS = (
     column("aurc"),
     column("accuracy_at_80"),
     column("error", "corrupted"),
+    column("rmsce", "corrupted"),
     column("ece", "corrupted"),
 )
 
