@@ -31,7 +31,17 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
 }
-HEAVY = ("lightning_fabric", "pydantic", "typer", "plotly", "matplotlib")
+HEAVY = (
+    "lightning_fabric",
+    "matplotlib",
+    "pydantic",
+    "rich",
+    "scipy",
+    "torchmetrics",
+    "torchvision",
+    "typer",
+    "yaml",
+)
 
 
 def _package_imports(path: Path) -> list[str]:

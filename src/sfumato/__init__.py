@@ -4,4 +4,40 @@ Smoothing happens in four places, one folder each: `sfumato.labels`, `sfumato.in
 `sfumato.features`, `sfumato.predictions`. Importing one of them costs torch and nothing else.
 """
 
+from importlib import import_module
+from types import ModuleType
+
 __version__ = "0.1.0"
+
+_MODULES = (
+    "analysis",
+    "corruptions",
+    "data",
+    "engine",
+    "features",
+    "functional",
+    "inputs",
+    "labels",
+    "metrics",
+    "models",
+    "predictions",
+    "report",
+    "study",
+)
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Load a module when it is first named: `import sfumato` alone costs nothing."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
+    try:
+        return import_module(f"sfumato.{name}")
+    except ModuleNotFoundError as error:
+        # `help(sfumato)` asks for every name and passes over what raises AttributeError.
+        raise AttributeError(
+            f"sfumato.{name} needs {error.name}: python3 -m pip install 'sfumato[study]'"
+        ) from error
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -1,4 +1,10 @@
-"""Smoothing the images: mollification, its schedules, and the augmentations it goes with."""
+"""Smoothing the images: mollification, its schedules, and the augmentations it goes with.
+
+`MollifySample` is a torchvision transform and loads on first use: all else costs torch only.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from sfumato.inputs.beta import sample_beta
 from sfumato.inputs.copies import repeat_samples, split_copies
@@ -16,9 +22,11 @@ from sfumato.inputs.objectness import (
 )
 from sfumato.inputs.policies import AugMix, AutoAugment, RandAugment, TrivialAugment
 from sfumato.inputs.recipes import RECIPES, Geometry, Recipe
-from sfumato.inputs.sample_transform import MollifySample
 from sfumato.inputs.schedules import blur_label_decay, blur_scale, noise_label_decay
 from sfumato.inputs.spectrum import dct, dct_change
+
+if TYPE_CHECKING:
+    from sfumato.inputs.sample_transform import MollifySample
 
 __all__ = [
     "RECIPES",
@@ -57,3 +65,13 @@ __all__ = [
     "split_copies",
     "window_objectness",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MollifySample":
+        return import_module("sfumato.inputs.sample_transform").MollifySample
+    raise AttributeError(f"module 'sfumato.inputs' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

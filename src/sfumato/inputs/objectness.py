@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torchvision import tv_tensors
-from torchvision.transforms import v2
 
 from sfumato._checks import check_choice, check_integer, check_number
 from sfumato.inputs.box_area import union_area, union_area_inside
@@ -107,6 +105,8 @@ class ObjectnessLabel(nn.Module):
         absent: label where nothing is left, as in `objectness_labels`.
 
     Example:
+        >>> from torchvision import tv_tensors
+        >>> from torchvision.transforms import v2
         >>> sample = {
         ...     "image": tv_tensors.Image(torch.zeros(3, 8, 8)),
         ...     "boxes": tv_tensors.BoundingBoxes(
@@ -155,6 +155,9 @@ class ObjectnessLabel(nn.Module):
 
 
 def _sample_box_share(sample: Mapping[str, Any]) -> Tensor:
+    from torchvision import tv_tensors
+    from torchvision.transforms import v2
+
     boxes = sample["boxes"]
     if not isinstance(boxes, tv_tensors.BoundingBoxes):
         raise TypeError(

@@ -14,7 +14,6 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchvision.transforms.v2 import functional as kernels
 
 Interpolation = Literal["nearest", "bilinear"]
 
@@ -147,6 +146,20 @@ def _solarize(images: Tensor, threshold: Tensor) -> Tensor:
     return torch.where(images >= 255 * threshold, ~images, images)
 
 
+def _autocontrast(images: Tensor, _: Tensor) -> Tensor:
+    from torchvision.transforms.v2 import functional as kernels
+
+    stretched: Tensor = kernels.autocontrast(images)
+    return stretched
+
+
+def _equalize(images: Tensor, _: Tensor) -> Tensor:
+    from torchvision.transforms.v2 import functional as kernels
+
+    levelled: Tensor = kernels.equalize(images)
+    return levelled
+
+
 OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "identity": lambda images, _: images,
     "brightness": _brightness,
@@ -155,7 +168,7 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sharpness": _sharpness,
     "posterize": _posterize,
     "solarize": _solarize,
-    "autocontrast": lambda images, _: kernels.autocontrast(images),
-    "equalize": lambda images, _: kernels.equalize(images),
+    "autocontrast": _autocontrast,
+    "equalize": _equalize,
     "invert": lambda images, _: ~images,
 }

@@ -130,3 +130,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(import_module("sfumato.metrics.streaming"), name)
     raise AttributeError(f"module 'sfumato.metrics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,44 @@
+"""Names that load on first use are there all the same: by attribute, in `dir`, for `import *`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sfumato
+import sfumato.inputs
+import sfumato.metrics
+
+SOURCE = Path(sfumato.__file__).parent
+
+
+def _fresh(code: str) -> str:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
+def test_modules_load_when_they_are_named() -> None:
+    code = "import sys, sfumato; print('torch' in sys.modules, sfumato.labels.ACLSLoss.__name__)"
+    assert _fresh(code) == "False ACLSLoss"
+
+
+def test_all_public_modules_are_listed() -> None:
+    folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")} - {"_native", "cli"}
+    assert {*folders, "functional"} <= set(dir(sfumato))
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    for module in (sfumato, sfumato.inputs, sfumato.metrics):
+        with pytest.raises(AttributeError, match="has no attribute 'lables'"):
+            _ = module.lables
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("metrics", "CalibrationError"), ("inputs", "MollifySample")]
+)
+def test_lazy_classes_are_listed_before_they_load(module: str, name: str) -> None:
+    code = f"import sfumato.{module} as m; print({name!r} in dir(m), m.{name}.__name__)"
+    assert _fresh(code) == f"True {name}"
