@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +14,31 @@ import numpy as np
 from sfumato.engine import RunConfig, RunDirectory, fingerprint, parse
 
 PROGRAM = """
-import json, sys
+import json, os, signal, sys
 from pathlib import Path
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 torch.set_num_threads(1)
 from sfumato.engine import RunConfig, parse, run
+
+steps = 0
+
+def die(*_):
+    global steps
+    steps += 1
+    if steps == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+register_optimizer_step_post_hook(die)
 run(parse(RunConfig, json.loads(sys.argv[1])), Path(sys.argv[2]), show=False)
 """
+STEPS = 6  # 96 images in batches of 16: the steps of an epoch
 
 
-def _start(config: dict[str, Any], root: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, json.dumps(config), str(root)])
-
-
-def _kill_in_epoch(config: dict[str, Any], root: Path, directory: RunDirectory, epoch: int) -> None:
-    """Start the run and kill it a moment after `epoch` epochs were logged."""
-    process = _start(config, root)
-    while len(directory.log()) < epoch:
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+def _run(config: dict[str, Any], root: Path, *, kill_after: int = -1) -> int:
+    """The exit status of a run that kills itself after so many steps, if at all."""
+    arguments = [json.dumps(config), str(root), str(kill_after)]
+    return subprocess.run([sys.executable, "-c", PROGRAM, *arguments]).returncode
 
 
 def test_killed_run_ends_bit_identical(tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -45,11 +48,13 @@ def test_killed_run_ends_bit_identical(tmp_path: Path, tiny: dict[str, Any]) -> 
     name = fingerprint(parse(RunConfig, config))
     killed, whole = (RunDirectory(tmp_path / part / name) for part in ("killed", "whole"))
 
-    _kill_in_epoch(config, tmp_path / "killed", killed, 1)
-    _kill_in_epoch(config, tmp_path / "killed", killed, 3)
+    assert _run(config, tmp_path / "killed", kill_after=STEPS + 1) == -signal.SIGKILL
+    assert len(killed.log()) == 1
+    assert _run(config, tmp_path / "killed", kill_after=2 * STEPS + 2) == -signal.SIGKILL
+    assert len(killed.log()) == 3
     assert not killed.finished
-    assert _start(config, tmp_path / "killed").wait() == 0
-    assert _start(config, tmp_path / "whole").wait() == 0
+    assert _run(config, tmp_path / "killed") == 0
+    assert _run(config, tmp_path / "whole") == 0
 
     weights = [(d.checkpoint / "model.safetensors").read_bytes() for d in (killed, whole)]
     assert weights[0] == weights[1]

@@ -206,7 +206,7 @@ def test_downloads_are_the_files_beside_the_page(
 
 
 def _arrived(path: Path) -> bytes:
-    for _ in range(100):
+    for _ in range(1200):
         if path.exists() and path.stat().st_size:
             return path.read_bytes()
         time.sleep(0.1)
