@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Better = Literal["higher", "lower"]
+Range = Literal["share", "nonnegative", "any"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,15 @@ class Column:
         return f"{self.title}{' %' if self.percent else ''}{arrow}"
 
     @property
+    def range(self) -> Range:
+        """Between which bounds its values lie: 0 and 1, 0 and infinity, or none that are known."""
+        if self.percent:
+            return "share"
+        by_class = self.split.rpartition(".")[2]
+        name = by_class.removeprefix(_BY_CLASS) if by_class.startswith(_BY_CLASS) else self.key
+        return "nonnegative" if _is_known(name) else "any"
+
+    @property
     def is_main(self) -> bool:
         """Whether it is shown at first, before a reader asks for every metric."""
         if self.id == "context.average_confidence":
@@ -48,6 +58,11 @@ class Column:
     def value(self, metrics: Mapping[str, Any]) -> float | None:
         """This metric in a run's metrics, or None where it is missing or not a finite number."""
         found = self._find(metrics, self.key)
+        return float(found) if _is_number(found) else None
+
+    def floor(self, metrics: Mapping[str, Any]) -> float | None:
+        """What a perfectly calibrated network would show of it, where the run says so."""
+        found = self._find(metrics, f"{self.key}{_FLOOR}")
         return float(found) if _is_number(found) else None
 
     def interval(self, metrics: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -137,6 +152,7 @@ _SECONDARY_IDS = {
     *("test.true_ece", "scaled.true_ece"),
 }
 _BY_CLASS = "class_"
+_FLOOR = "_floor"
 _NOT_METRICS = {"samples", "images", "pixels", "units", "boxes", "objects", "seconds"}
 _NOT_SPLITS = {"validation", "reliability", "cells", "per_class", "by_class", "classes"}
 
@@ -155,6 +171,11 @@ def column(key: str, split: str = "test") -> Column:
     return Column(key, title, better, percent, split)
 
 
+def _is_known(key: str) -> bool:
+    name, _, setting = key.rpartition("_")
+    return key in KNOWN or (setting.isdigit() and name in KNOWN)
+
+
 def _described(key: str) -> tuple[str, Better | None, bool]:
     """Title, direction, share; `ece_100`, a known metric with a setting, is known as well."""
     name, _, setting = key.rpartition("_")
@@ -170,6 +191,7 @@ COLUMNS = (
     column("accuracy"),
     column("nll"),
     column("ece"),
+    column("true_calibration_error"),
     column("foreground_ece"),
     column("mean_iou"),
     column("consistency"),
@@ -198,7 +220,7 @@ def _scalars(metrics: Mapping[str, Any], split: str) -> Iterator[tuple[str, str]
         if isinstance(value, Mapping):
             if key not in _NOT_SPLITS:
                 yield from _scalars(value, f"{split}.{key}" if split else key)
-        elif _is_number(value) and key not in _NOT_METRICS:
+        elif _is_number(value) and key not in _NOT_METRICS and not key.endswith(_FLOOR):
             yield split, key
 
 

@@ -10,17 +10,14 @@ from pathlib import Path
 from sfumato._files import write_text
 from sfumato.report.columns import Column
 from sfumato.report.findings import Findings, Row
+from sfumato.report.notes import note
 from sfumato.report.recommendation import recommend
 from sfumato.report.statistics import SYMBOLS
 
-NOTE = (
-    "Mean over seeds; in brackets its 95 % interval: over seeds (t interval), or with one seed "
-    "over the test images (bootstrap). ✓ measurably better, ✗ measurably worse, ? can't tell: the "
-    "95 % interval of the paired difference to the baseline, over the same seeds."
-)
 _CSV_HEAD = (
     *("method", "baseline", "metric", "better", "seeds", "mean", "low", "high", "interval_over"),
     *("difference", "difference_low", "difference_high", "shared_seeds", "verdict"),
+    *("difference_over", "p", "adjusted_p", "compared", "perfect"),
 )
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _LATEX = {
@@ -45,7 +42,7 @@ def to_markdown(findings: Findings) -> str:
     head = ["method", "seeds", *(column.heading for column in columns)]
     lines = [_pipes(head), _pipes(["---", *["---:"] * (len(head) - 1)])]
     lines += [_pipes(_cells(row, columns)) for row in findings.rows]
-    return "\n".join([*lines, "", NOTE, "", _one_line(recommend(findings).text)]) + "\n"
+    return "\n".join([*lines, "", note(findings), "", _one_line(recommend(findings).text)]) + "\n"
 
 
 def to_csv(findings: Findings) -> str:
@@ -100,7 +97,8 @@ def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
     for column in columns:
         value, difference = row.values.get(column.id), row.differences.get(column.id)
         mark = SYMBOLS[difference.verdict] if difference else ""
-        cells.append("" if value is None else f"{value.text(column)} {mark}".strip())
+        parts = () if value is None else (value.text(column), mark, value.floor_text(column))
+        cells.append(" ".join(filter(None, parts)))
     return cells
 
 
@@ -122,10 +120,11 @@ def _csv_row(row: Row, column: Column) -> list[str | float | int | None]:
         *(value.seeds, value.mean, value.low, value.high, value.over),
     ]
     if difference is None:
-        return cells + [None] * 5
+        return [*cells, *[None] * 9, value.floor]
     return [
         *cells,
         *(difference.mean, difference.low, difference.high, difference.seeds, difference.verdict),
+        *(difference.over, difference.p, difference.adjusted, difference.compared, value.floor),
     ]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from sfumato.report.columns import Column, columns_of
+from sfumato.report.judgement import judge_column
 from sfumato.report.merge import baselines
 from sfumato.report.read import MethodResults, StudyResults
-from sfumato.report.statistics import Difference, Estimate, estimate, paired_difference
+from sfumato.report.statistics import Difference, Estimate
 
 PARETO_IDS = ("test.accuracy", "test.ece", "corrupted.error")
 
@@ -56,7 +58,11 @@ def analyse(results: StudyResults) -> Findings:
     """Estimates, paired differences, costs and the Pareto front of a study."""
     columns = columns_of(run.metrics for method in results.methods for run in method.runs)
     chosen = baselines(results.methods)
-    rows = [_row(method, chosen[method.name], columns) for method in results.methods]
+    rows = [_row(method, chosen[method.name]) for method in results.methods]
+    for baseline in {id(each): each for each in chosen.values()}.values():
+        group = [m for m in results.methods if chosen[m.name] is baseline]
+        for column in columns:
+            _fill({row.name: row for row in rows}, group, baseline, column)
     front_columns = [c for c in columns if c.id in PARETO_IDS]
     front = pareto_front(rows, front_columns)
     rows = [
@@ -87,18 +93,37 @@ def _dominates(other: Sequence[float], point: Sequence[float]) -> bool:
     return other != point and all(a >= b for a, b in zip(other, point, strict=True))
 
 
-def _row(method: MethodResults, baseline: MethodResults, columns: Sequence[Column]) -> Row:
-    values = {column.id: estimate(method, column) for column in columns}
-    differences: dict[str, Difference | None] = {}
-    if baseline.name != method.name:
-        differences = {c.id: paired_difference(method, baseline, c) for c in columns}
-    return Row(
-        method,
-        None if baseline.name == method.name else baseline.name,
-        {key: value for key, value in values.items() if value is not None},
-        {key: value for key, value in differences.items() if value is not None},
-        _cost(method),
-    )
+def _row(method: MethodResults, baseline: MethodResults) -> Row:
+    name = None if baseline.name == method.name else baseline.name
+    return Row(method, name, {}, {}, _cost(method))
+
+
+def _fill(
+    rows: Mapping[str, Row],
+    group: Sequence[MethodResults],
+    baseline: MethodResults,
+    column: Column,
+) -> None:
+    """One column of the methods that share a baseline, apart where they saw other damage."""
+    by_damage: dict[str, list[MethodResults]] = {}
+    for method in group:
+        by_damage.setdefault(_damage(method, column), []).append(method)
+    for methods in by_damage.values():
+        found = judge_column(methods, baseline, column)
+        for name, estimate in found.estimates.items():
+            rows[name].values[column.id] = estimate
+        for name, difference in found.differences.items():
+            rows[name].differences[column.id] = difference
+
+
+def _damage(method: MethodResults, column: Column) -> str:
+    """Which corruptions and perturbations a mean is over: over others it is another quantity."""
+    if not method.runs or not {"corrupted", "perturbed"} & set(column.split.split(".")):
+        return ""
+    metrics = method.runs[0].metrics
+    corrupted, perturbed = (metrics.get(name) or {} for name in ("corrupted", "perturbed"))
+    sequences = sorted(perturbed.get("cells", {}))
+    return json.dumps([corrupted.get("names"), corrupted.get("severities"), sequences])
 
 
 def _cost(method: MethodResults) -> Cost:

@@ -9,8 +9,10 @@ from typing import Any
 import yaml
 
 from sfumato.report.columns import Column
-from sfumato.report.export import NOTE, seeds_text, to_csv, to_latex, to_markdown
+from sfumato.report.export import seeds_text, to_csv, to_latex, to_markdown
 from sfumato.report.findings import Findings, Row
+from sfumato.report.inference import LEVEL
+from sfumato.report.notes import note
 from sfumato.report.read import MethodResults, RunResult, StudyResults
 from sfumato.report.recommendation import recommend
 from sfumato.report.statistics import Difference, Estimate
@@ -26,7 +28,7 @@ def payload(results: StudyResults, findings: Findings) -> dict[str, Any]:
     advice = recommend(findings)
     content = {
         "title": results.title,
-        "note": NOTE,
+        "note": note(findings),
         "recommendation": {
             "method": advice.method,
             "headline": advice.headline,
@@ -34,7 +36,7 @@ def payload(results: StudyResults, findings: Findings) -> dict[str, Any]:
             "cost": advice.cost,
             "certainty": advice.certainty,
         },
-        "columns": [_column(column) for column in findings.columns],
+        "columns": [_column(column, findings) for column in findings.columns],
         "front_columns": [column.id for column in findings.front_columns],
         "methods": [_method(row, findings.columns) for row in findings.rows],
         "profiles": results.profiles,
@@ -50,7 +52,9 @@ def payload(results: StudyResults, findings: Findings) -> dict[str, Any]:
     return rounded
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _column(column: Column, findings: Findings) -> dict[str, Any]:
+    made = [row.differences[column.id] for row in findings.rows if column.id in row.differences]
+    sizes = sorted({each.compared for each in made if each.verdict and each.compared})
     return {
         "id": column.id,
         "title": column.title,
@@ -58,6 +62,7 @@ def _column(column: Column) -> dict[str, Any]:
         "better": column.better,
         "percent": column.percent,
         "main": column.is_main,
+        "error": f"≤ {100 * LEVEL:.0f} % of {' and '.join(map(str, sizes))}" if sizes else "",
     }
 
 
@@ -91,11 +96,18 @@ def _value(value: Estimate, column: Column) -> dict[str, Any]:
         "high": value.high,
         "over": value.over,
         "text": value.text(column),
+        "perfect": value.floor_text(column),
     }
 
 
 def _difference(found: Difference, column: Column) -> dict[str, Any]:
-    return {"mean": found.mean, "verdict": found.verdict, "text": found.text(column)}
+    return {
+        "mean": found.mean,
+        "verdict": found.verdict,
+        "over": found.over,
+        "reason": found.reason(),
+        "text": found.text(column),
+    }
 
 
 def _reliability(method: MethodResults) -> dict[str, Any] | None:

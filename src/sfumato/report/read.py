@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from sfumato._files import read_json, read_yaml
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """One finished run; `samples` are its most overconfident mistakes, `cost` what it took."""
+    """One finished run; `samples` are its most overconfident mistakes, `cost` what it took.
+
+    `replicates` are metrics of resamples of the test images by column, as `replicates.npz` has
+    them; empty for runs of older versions.
+    """
 
     seed: int
     metrics: dict[str, Any]
@@ -21,6 +28,7 @@ class RunResult:
     log: list[dict[str, Any]]
     samples: list[dict[str, Any]] = field(default_factory=list)
     cost: dict[str, Any] = field(default_factory=dict)
+    replicates: dict[str, np.ndarray] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,20 @@ def _read_run(path: Path, seed: int) -> RunResult:
         log=_read_log(path / "log.jsonl"),
         samples=_optional(path / "samples.json").get("samples", []),
         cost=_optional(path / "cost.json"),
+        replicates=_read_replicates(path / "replicates.npz"),
     )
+
+
+def _read_replicates(path: Path) -> dict[str, np.ndarray]:
+    if not path.exists():
+        return {}
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return {name: content[name] for name in content.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path} can't be read ({error}): delete it to count seeds only, or run the study again"
+        ) from None
 
 
 def _read_log(path: Path) -> list[dict[str, Any]]:

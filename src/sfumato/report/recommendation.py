@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from sfumato.report.columns import Column
 from sfumato.report.findings import Findings, Row
+from sfumato.report.inference import LEVEL
+from sfumato.report.notes import images_are_counted, listed
 
 # What decides, where a study has it: being right, being honest, and both under damage.
 DECIDING = (
@@ -54,7 +56,7 @@ def recommend(findings: Findings) -> Recommendation:
             f"Use {best.name}.",
             [_evidence(best, columns), *_runners_up(clean, best), *_trades(compared, columns)],
             _cost(best, findings),
-            _certainty(compared, columns),
+            _certainty(findings, compared, columns),
         )
     return Recommendation(
         None,
@@ -62,7 +64,7 @@ def recommend(findings: Findings) -> Recommendation:
         f"stay with {baseline}, or add seeds.",
         [*_trades(compared, columns), *_by_means_alone(findings, compared)],
         "",
-        _certainty(compared, columns),
+        _certainty(findings, compared, columns),
     )
 
 
@@ -88,10 +90,24 @@ def _tie_break(row: Row, findings: Findings) -> float:
 def _evidence(row: Row, columns: Sequence[Column]) -> str:
     gains = [f"{c.title} {_change(row, c)}" for c in _gains(row, columns)]
     open_ = [c.title for c in columns if _verdict(row, c) == "can't tell"]
-    text = f"Against {row.baseline} it is measurably better in {_listed(gains)}."
+    text = f"Against {row.baseline} it is measurably better in {listed(gains)}."
     if open_:
-        text += f" For {_listed(open_)} the seeds can't tell."
+        text += f" For {listed(open_)} the study can't tell."
+    perfect = [f"{c.title} of {_against_perfect(row, c)}" for c in columns if _is_near(row, c)]
+    if perfect:
+        text += f" Its {listed(perfect)} with as many images."
     return text
+
+
+def _is_near(row: Row, column: Column) -> bool:
+    return column.id in row.values and row.values[column.id].is_near_floor
+
+
+def _against_perfect(row: Row, column: Column) -> str:
+    value = row.values[column.id]
+    unit = " %" if column.percent else ""
+    floor = column.number(value.floor or 0.0)
+    return f"{column.number(value.mean)}{unit} is near the {floor}{unit} of a perfect network"
 
 
 def _change(row: Row, column: Column) -> str:
@@ -104,7 +120,7 @@ def _runners_up(clean: Sequence[Row], best: Row) -> list[str]:
         return []
     verb = "is" if len(others) == 1 else "are"
     return [
-        f"{_listed(others)} {verb} also measurably better somewhere and measurably worse nowhere."
+        f"{listed(others)} {verb} also measurably better somewhere and measurably worse nowhere."
     ]
 
 
@@ -114,8 +130,8 @@ def _trades(compared: Sequence[Row], columns: Sequence[Column]) -> list[str]:
         gains, losses = _gains(row, columns), _losses(row, columns)
         if gains and losses:
             lines.append(
-                f"{row.name} is a trade: better in {_listed([c.title for c in gains])}, "
-                f"worse in {_listed([c.title for c in losses])}."
+                f"{row.name} is a trade: better in {listed([c.title for c in gains])}, "
+                f"worse in {listed([c.title for c in losses])}."
             )
     return lines
 
@@ -153,34 +169,42 @@ def _cost(row: Row, findings: Findings) -> str:
             parts.append(f"{times} {what} time")
     if not parts:
         return "Its cost was not recorded."
-    return f"It takes {_listed(parts)}, as far as a busy machine lets one measure."
+    return f"It takes {listed(parts)}, as far as a busy machine lets one measure."
 
 
-def _certainty(compared: Sequence[Row], columns: Sequence[Column]) -> str:
+def _certainty(findings: Findings, compared: Sequence[Row], columns: Sequence[Column]) -> str:
     made = [r.differences[c.id] for r in compared for c in columns if c.id in r.differences]
-    with_interval = sum(difference.low is not None for difference in made)
-    if not with_interval:
-        return "How sure: one seed has no interval, so nothing can be sure. Add seeds."
+    if not any(difference.p is not None for difference in made):
+        return (
+            "How sure: one seed shows how networks differ on these images, not how methods do, so "
+            "there are no verdicts. Add seeds."
+        )
     fewest = min(difference.seeds for difference in made)
     most = max(difference.seeds for difference in made)
     seeds = _count(most, "shared seed") if fewest == most else f"{fewest} to {most} shared seeds"
     text = (
-        f"How sure: a verdict needs a 95 % interval, over {seeds}, that excludes zero; of "
-        f"{_count(with_interval, 'comparison')} about {0.05 * with_interval:.1f} would do so by "
-        "chance alone."
+        f"How sure: verdicts count {seeds} {_images(findings, columns)}, with the noise of all "
+        f"methods together; in each column any false one has a probability of at most "
+        f"{100 * LEVEL:.0f} %, over the {_count(len(columns), 'column')} that decide here "
+        f"at most {_joint(len(columns))} %."
     )
     if fewest == 1:
-        text += " A method with one seed has no interval and gets no verdict."
+        text += " A method with one shared seed gets no verdict."
     if most < _FEW_SEEDS:
-        text += " Two seeds make very wide intervals: with three to five, more can be told."
+        text += " Two seeds make wide intervals: with three to five, more can be told."
     return text
+
+
+def _images(findings: Findings, columns: Sequence[Column]) -> str:
+    if images_are_counted(findings, columns):
+        return "and test images"
+    some = any(images_are_counted(findings, [column]) for column in columns)
+    return "and, where kept, test images" if some else "only, not images"
+
+
+def _joint(columns: int) -> str:
+    return f"{100 * min(LEVEL * columns, 1.0):.0f}"
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    if len(parts) < 2:
-        return "".join(parts)
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from sfumato.report.columns import COLUMNS, Column, column
 from sfumato.report.findings import Findings, Row
+from sfumato.report.notes import note
 from sfumato.report.statistics import SYMBOLS, judge
 
 _COLUMNS_AT_ONCE = 4  # fit a terminal of 80 characters
@@ -27,10 +28,7 @@ def results_tables(findings: Findings) -> list[Table]:
     tables = [_table(findings, group) for group in groups]
     if tables:
         tables[0].title = Text(findings.title)
-        tables[-1].caption = (
-            "mean over seeds [95 % interval: over seeds, or with one seed over test images]; "
-            "✓ measurably better than the first method, ✗ measurably worse, ? can't tell"
-        )
+        tables[-1].caption = Text(note(findings))
     return tables
 
 
@@ -40,6 +38,8 @@ def comparison_table(compared: Mapping[str, Any]) -> Table:
     table = Table(
         title=Text(f"{second} against {first}, same {compared['samples']} samples"),
         title_justify="left",
+        caption="each metric by itself, over the test images: about these networks, not methods",
+        caption_justify="left",
     )
     table.add_column("metric")
     for heading in (first, second, "difference [95 %]", "verdict"):
@@ -81,4 +81,5 @@ def _cell(row: Row, each: Column) -> Text:
     text = Text(mean)
     if difference is not None and difference.verdict is not None:
         text.append(f" {SYMBOLS[difference.verdict]}", style=_STYLES[difference.verdict])
-    return text.append(f"\n[{interval}") if interval else text
+    parts = (f"[{interval}" if interval else "", value.floor_text(each))
+    return text.append("".join(f"\n{part}" for part in parts if part))

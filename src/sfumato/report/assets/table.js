@@ -58,6 +58,9 @@ function headCell(id, heading) {
     el("button", { type: "button", on: { click: () => sortBy(id) } }, heading + mark));
 }
 
+const OVER = { "seeds and images": "over seeds and test images", seeds: "over seeds only",
+  images: "over test images only", nothing: "no interval" };
+
 function valueCell(method, id) {
   const value = method.values[id];
   const difference = method.differences[id];
@@ -69,12 +72,12 @@ function valueCell(method, id) {
     el("span", { class: "mean" }, mean),
     verdict ? el("span", { class: "mark", title: verdict }, ` ${SYMBOL[verdict]}`,
       el("span", { class: "unseen" }, ` ${verdict}`)) : null,
-    interval ? el("span", { class: "interval" }, `[${interval}`) : null);
-  const over = { seeds: "interval over seeds", images: "interval over test images",
-    nothing: "no interval" }[value.over];
-  const compared = difference
-    ? `${difference.text} against ${method.baseline}: ${verdict || "no good direction"}` : "";
-  return withTip(cell, [`${value.text} (${over})`, compared].filter(Boolean).join("\n"));
+    interval ? el("span", { class: "interval" }, `[${interval}`) : null,
+    value.perfect && view.show === "values"
+      ? el("span", { class: "interval" }, value.perfect) : null);
+  const compared = difference ? [`${difference.text} against ${method.baseline} (${
+    OVER[difference.over]})`, verdict ? `${verdict}: ${difference.reason}` : "no good direction"] : [];
+  return withTip(cell, [`${value.text} (${OVER[value.over]})`, ...compared].join("\n"));
 }
 
 function bodyRow(method, columns) {
@@ -86,6 +89,14 @@ function bodyRow(method, columns) {
     COSTS.map((cost) => el("td", { "data-id": cost.id }, seconds(method.cost[cost.place]))));
 }
 
+// The error over all methods of a column, where it has verdicts.
+function errorRow(columns) {
+  if (!columns.some((each) => each.error)) return null;
+  return el("tfoot", null, el("tr", null, el("th", { scope: "row" }, "any false ✓ or ✗"),
+    el("td", null, ""), columns.map((each) => el("td", null, each.error)),
+    COSTS.map(() => el("td", null, ""))));
+}
+
 function drawTable(box, count) {
   const columns = DATA.columns.filter((each) => view.all || each.main);
   const methods = sorted(visible());
@@ -93,7 +104,7 @@ function drawTable(box, count) {
     el("thead", null, el("tr", null, headCell("name", "method"), el("th", { scope: "col" }, "seeds"),
       columns.map((each) => headCell(each.id, each.heading)),
       COSTS.map((cost) => headCell(cost.id, cost.heading)))),
-    el("tbody", null, methods.map((method) => bodyRow(method, columns)))));
+    el("tbody", null, methods.map((method) => bodyRow(method, columns))), errorRow(columns)));
   count.textContent = `${methods.length} of ${DATA.methods.length} methods`;
 }
 
