@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torchvision import models
 
 from sfumato.features import Smooth
 from sfumato.models import resnet
-from sfumato.models.residual import PreactivationResidual, Residual
+from sfumato.models.residual import PreactivationResidual, Projection, Residual
 from sfumato.predictions import MCDropout
 
 
@@ -55,6 +59,69 @@ def test_same_output_as_torchvision() -> None:
     ours.load_state_dict(dict(zip(ours.state_dict(), values, strict=True)))
     images = torch.randn(2, 3, 64, 64)
     torch.testing.assert_close(ours(images), theirs(images), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("side", [8, 7])
+def test_projection_is_a_strided_convolution(stride: int, side: int) -> None:
+    ours, theirs = (
+        Projection(3, 5, stride).double(),
+        nn.Conv2d(3, 5, 1, stride, bias=False).double(),
+    )
+    theirs.load_state_dict(ours.state_dict())
+    mine = torch.randn(2, 3, side, side, dtype=torch.float64).to(memory_format=torch.channels_last)
+    yours = mine.clone()
+    found, expected = ours(mine.requires_grad_()), theirs(yours.requires_grad_())
+    torch.testing.assert_close(found, expected)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    for result in (found, expected):
+        result.square().sum().backward()
+    torch.testing.assert_close(mine.grad, yours.grad)
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
+    assert mine.grad is not None
+    assert mine.grad.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("kind", ["standard", "preactivation"])
+def test_no_convolution_of_single_pixels_strides(kind: Any) -> None:
+    """oneDNN 3.13 dies in the backward pass of one with 8 channels, channels last, on AVX-512."""
+    strides = []
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is F.conv2d or func is torch.conv2d:
+                given = dict(zip(("input", "weight", "bias", "stride"), args, strict=False))
+                given |= kwargs or {}
+                if given["weight"].shape[2:] == (1, 1):
+                    strides.append(given.get("stride", 1))
+            return func(*args, **(kwargs or {}))
+
+    network = resnet(50, num_classes=3, width=4, kind=kind)
+    with Watch():
+        network(torch.zeros(2, 3, 16, 16))
+    assert strides
+    assert all(stride in (1, (1, 1)) for stride in strides)
+
+
+def test_narrow_network_on_large_batches_does_not_crash() -> None:
+    """In a process of its own, since a segmentation fault can't be caught in this one."""
+    script = """if True:
+        import torch
+        from sfumato.models import faster_rcnn, resnet
+        network = resnet(8, num_classes=3, width=8).to(memory_format=torch.channels_last)
+        images = torch.randn(64, 3, 64, 64).to(memory_format=torch.channels_last)
+        network(images).sum().backward()
+        statistics = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
+        trunk = faster_rcnn(network, num_classes=3, **statistics).backbone.train()
+        trunk(images)["0"].sum().backward()
+    """
+    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=settings, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.parametrize("depth", [8, 14, 18, 34, 50])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sfumato.models.parts import Parts, convolution
 
@@ -38,6 +39,22 @@ def bottleneck_convolutions(
     """
     middle = int(channels * inner) * groups
     return [Conv(middle, 1), Conv(middle, 3, stride, groups), Conv(4 * channels, 1)]
+
+
+class Projection(nn.Conv2d):
+    """A 1x1 convolution without bias, as shortcuts need it, that picks its pixels first.
+
+    A convolution with the stride gives the same numbers, but oneDNN 3.13 dies in its backward pass
+    (channels last, 8 channels, AVX-512). Pooling windows of one pixel pick the pixels and, unlike
+    slices, pass the gradient on in channels last.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        picked = x if self.stride == (1, 1) else F.avg_pool2d(x, 1, self.stride)
+        return F.conv2d(picked, self.weight)
 
 
 class Residual(nn.Module):
@@ -98,9 +115,7 @@ def residual_block(
     stride = max(conv.stride for conv in convs)
     shortcut: nn.Module = nn.Identity()
     if stride > 1 or inputs != channels:
-        shortcut = nn.Sequential(
-            convolution(inputs, channels, 1, stride), parts.norm_layer(channels)
-        )
+        shortcut = nn.Sequential(Projection(inputs, channels, stride), parts.norm_layer(channels))
     activation = parts.activation_layer() if activate else nn.Identity()
     return Residual(nn.Sequential(layers), shortcut, activation)
 
@@ -118,7 +133,7 @@ def preactivation_block(inputs: int, convs: Sequence[Conv], parts: Parts) -> Pre
         channels = conv.outputs
     stride = max(conv.stride for conv in convs)
     projects = stride > 1 or inputs != channels
-    shortcut = convolution(inputs, channels, 1, stride) if projects else None
+    shortcut = Projection(inputs, channels, stride) if projects else None
     return PreactivationResidual(
         parts.norm_layer(inputs), parts.activation_layer(), nn.Sequential(layers), shortcut
     )
