@@ -21,7 +21,7 @@ from sfumato.predictions import (
 
 torch.manual_seed(0)
 LOGITS = torch.randn(40, 4) * 3
-TARGET = torch.randint(4, (40,))
+TARGET = torch.multinomial((LOGITS / 2).softmax(1), 1)[:, 0]
 NEW = torch.randn(6, 5)
 SCALERS: dict[str, Callable[[], nn.Module]] = {
     "temperature": TemperatureScaler,

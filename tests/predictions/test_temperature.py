@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sfumato.predictions import TemperatureScaler
+from sfumato.predictions import EnsembleTemperatureScaler, TemperatureScaler
 from sfumato.predictions.temperature import GRID
 
 
@@ -61,6 +61,7 @@ def test_ece_choice_equals_a_loop_over_the_grid() -> None:
     assert scaler.temperature == pytest.approx(float(GRID[int(np.argmin(errors))]))
 
 
+@pytest.mark.filterwarnings("ignore:the temperature ended at its bound")
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(["nll", "ece"]))
 def test_argmax_never_changes(seed: int, method: str) -> None:
@@ -75,7 +76,14 @@ def test_separable_and_hopeless_data_stay_in_bounds() -> None:
     logits = torch.eye(3).repeat(5, 1) * 5
     labels = torch.arange(3).repeat(5)
     assert 0.01 <= TemperatureScaler().fit(logits, labels).temperature < 0.5
-    assert 10 < TemperatureScaler().fit(logits, (labels + 1) % 3).temperature <= 100
+    with pytest.warns(UserWarning, match=r"ended at its bound 0\.1: .* never wrong"):
+        assert TemperatureScaler("ece").fit(5 * logits, labels).temperature == pytest.approx(0.1)
+    with pytest.warns(UserWarning, match=r"ended at its bound 100: .* know nothing"):
+        assert TemperatureScaler().fit(logits, (labels + 1) % 3).temperature == 100
+    with pytest.warns(UserWarning, match=r"ended at its bound 10: "):
+        assert TemperatureScaler("ece").fit(20 * logits, (labels + 1) % 3).temperature == 10
+    with pytest.warns(UserWarning, match=r"ended at its bound 100: "):
+        EnsembleTemperatureScaler().fit(logits, (labels + 1) % 3)
 
 
 def test_dense_logits_and_ignored_entries() -> None:

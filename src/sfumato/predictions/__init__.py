@@ -13,6 +13,7 @@ from sfumato.predictions.temperature_table import (
     temperature_table,
 )
 from sfumato.predictions.temporal import TemporalSmoother, TemporalStep, temporal_weights
+from sfumato.predictions.uniform_mixture import UniformMixture
 from sfumato.predictions.vector import VectorScaler
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "TemperatureScaler",
     "TemporalSmoother",
     "TemporalStep",
+    "UniformMixture",
     "VectorScaler",
     "normalise_logits",
     "temperature_table",

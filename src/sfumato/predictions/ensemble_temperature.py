@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.predictions.held_out import check_logits, held_out_rows, minimise, remember_fit
-from sfumato.predictions.temperature import fit_likelihood
+from sfumato.predictions.temperature import HIGHEST, LOWEST, fit_likelihood, warn_at_bound
 
 
 class EnsembleTemperatureScaler(nn.Module):
@@ -66,6 +66,7 @@ class EnsembleTemperatureScaler(nn.Module):
         """Find the temperature, then the weights, on held-out logits; returns itself."""
         rows, labels = held_out_rows(logits, target, ignore_index)
         temperature = rows.new_tensor(fit_likelihood(rows, labels))
+        warn_at_bound(float(temperature), LOWEST, HIGHEST)
         parts = _log_parts(rows, temperature)  # (3, M, C)
         true = parts.gather(2, labels.expand(3, -1).unsqueeze(2))[..., 0]  # (3, M)
         scores = rows.new_zeros(3).requires_grad_()

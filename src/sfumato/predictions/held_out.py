@@ -18,6 +18,21 @@ def check_logits(logits: Tensor) -> None:
         raise ValueError(f"logits must be (N, C, ...), got {tuple(logits.shape)}")
 
 
+def check_probabilities(probs: Tensor) -> None:
+    """Raise unless `probs` is (N, C, ...), not negative, and sums to one over the classes."""
+    check_floating("probs", probs)
+    if probs.ndim < 2:
+        raise ValueError(f"probs must be (N, C, ...), got {tuple(probs.shape)}")
+    if bool((probs < 0).any()):
+        raise ValueError(f"probs must not be negative, got {float(probs.min()):.6g}")
+    off = (probs.sum(1) - 1).abs()
+    if off.numel() and not float(off.max()) <= 1e-2:
+        raise ValueError(
+            "probs must sum to one over the classes (within 0.01) and hold no NaN; for raw scores "
+            "call a scaler's fit with them"
+        )
+
+
 def held_out_rows(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Checked logits (M, C) in double precision and labels (M,) of the entries that count."""
     check_floating("logits", logits, hint="Pass logits, not probabilities")

@@ -7,6 +7,7 @@ Label Smoothing, Liu et al., CVPR 2022, appendix D.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Literal
 
 import torch
@@ -22,7 +23,7 @@ from sfumato.predictions.held_out import (
 )
 
 GRID = torch.arange(1, 101) / 10  # 0.1, 0.2, ... 10.0, the papers' grid
-_LOWEST, _HIGHEST = 1e-2, 1e2
+LOWEST, HIGHEST = 1e-2, 1e2
 
 
 class TemperatureScaler(nn.Module):
@@ -78,6 +79,7 @@ class TemperatureScaler(nn.Module):
             value = fit_likelihood(rows, labels)
         else:
             value = _fit_calibration(rows, labels, self.num_bins)
+        warn_at_bound(value, *((LOWEST, HIGHEST) if self.method == "nll" else (GRID[0], GRID[-1])))
         self._temperature.fill_(value)
         self.note_fit()
         return self
@@ -104,11 +106,26 @@ def fit_likelihood(rows: Tensor, labels: Tensor) -> float:
     log_temperature = torch.zeros((), dtype=torch.float64, device=rows.device, requires_grad=True)
 
     def loss() -> Tensor:
-        bounded = log_temperature.clamp(math.log(_LOWEST), math.log(_HIGHEST))
+        bounded = log_temperature.clamp(math.log(LOWEST), math.log(HIGHEST))
         return F.cross_entropy(rows * (-bounded).exp(), labels)
 
     minimise(loss, [log_temperature])
-    return min(max(float(log_temperature.detach().exp()), _LOWEST), _HIGHEST)
+    return min(max(float(log_temperature.detach().exp()), LOWEST), HIGHEST)
+
+
+def warn_at_bound(temperature: float, lowest: float | Tensor, highest: float | Tensor) -> None:
+    """Warn where the fit went as far as it may: such a temperature is no repair."""
+    if temperature <= float(lowest):
+        reason = "held-out predictions are never wrong, as on training data"
+    elif temperature >= float(highest):
+        reason = "held-out predictions know nothing of the labels, or rule some of them out"
+    else:
+        return
+    warnings.warn(
+        f"the temperature ended at its bound {temperature:g}: {reason}. Don't use it; look at the "
+        "held-out labels, and at probabilities that are exactly 0 (UniformMixture).",
+        stacklevel=3,
+    )
 
 
 def _fit_calibration(rows: Tensor, labels: Tensor, num_bins: int) -> float:
