@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+
+_QUIET_SECONDS = 60
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -26,6 +31,14 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what killed writers of `path` left; a writer that lives has just touched its file."""
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*{glob.escape(path.suffix)}"):
+        with contextlib.suppress(FileNotFoundError):  # its writer has just finished
+            if time.time() - leftover.stat().st_mtime > _QUIET_SECONDS:
+                leftover.unlink()
 
 
 def sync(path: Path) -> None:

@@ -140,6 +140,13 @@ def test_verdicts_have_symbol_and_word(page: Page, large_study: Path) -> None:
     assert shown(page, "test.accuracy")["cross entropy"] == "baseline"
 
 
+def test_error_of_each_column_is_shown(page: Page) -> None:
+    last = page.find_elements("css selector", "#results tfoot td")
+    assert "≤ 5 % over 19" in [cell.text for cell in last]
+    body = page.find_elements("css selector", "#results tbody tr:first-child > *")
+    assert len(last) + 1 == len(body)
+
+
 def test_dark_and_light(page: Page) -> None:
     colour = "return getComputedStyle(document.body).backgroundColor"
     before = page.execute_script(colour)

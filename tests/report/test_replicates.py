@@ -77,7 +77,7 @@ def test_report_counts_images_where_they_are_kept(make_study: MakeStudy) -> None
     assert after.low is not None
     assert after.low < before.low
     text = to_markdown(findings)
-    assert "are kept of ECE, corrupted error, corrupted ECE and odd thing: there, seeds" in text
+    assert "No resamples are kept of ECE, corrupted error and odd thing: there, seeds only" in text
     assert findings.row("smooth").differences["test.nll"].over == "seeds and images"
     assert "seeds and images" in to_csv(findings)
     assert "3 shared seeds and, where kept, test images" in recommend(findings).certainty

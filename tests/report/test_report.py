@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -65,6 +66,10 @@ def test_page_holds_the_numbers_and_loads_nothing(make_study: MakeStudy, hostile
     mean = sum(each["test"]["accuracy"] for each in stored) / 3
     assert plain["values"]["test.accuracy"]["mean"] == pytest.approx(mean, rel=1e-5)
     assert other["differences"]["test.accuracy"]["verdict"] == "better"
+    assert other["differences"]["test.accuracy"]["reason"].endswith("over 1 compared")
+    errors = {each["id"]: each["error"] for each in page.data["columns"]}
+    assert errors["test.accuracy"] == "≤ 5 % over 1"
+    assert errors["test.odd_thing"] == ""  # no direction, no verdict
     assert plain["corrupted"]["cells"]["error"][0][0] == pytest.approx(
         sum(each["corrupted"]["cells"]["error"][0][0] for each in stored) / 3, rel=1e-5
     )
@@ -113,6 +118,24 @@ def test_metrics_that_are_not_numbers(make_study: MakeStudy) -> None:
     page = Page(write_report(folder).read_text(encoding="utf-8"))
     assert "test.nll" not in page.data["methods"][0]["values"]
     assert page.data["methods"][0]["reliability"] is None
+
+
+def test_leftovers_of_a_killed_report_are_removed(make_study: MakeStudy) -> None:
+    """What another process writes at this moment stays."""
+    folder = make_study({"plain": 0.0}, seeds=(0,))
+    (folder / "report").mkdir()
+    dead, living, foreign = (
+        folder / "report" / name
+        for name in (".index.html.ab12.html", ".results.csv.cd34.csv", ".notes.html")
+    )
+    for path in (dead, living, foreign):
+        path.write_text("half")
+    for path in (dead, foreign):
+        os.utime(path, (1, 1))
+    write_report(folder)
+    assert not dead.exists()
+    assert living.exists()
+    assert foreign.exists()
 
 
 def test_folder_without_a_study(tmp_path: Path) -> None:

@@ -26,12 +26,12 @@ def compare(
     """
     from sfumato.engine.audit import compare_files
     from sfumato.engine.prediction_files import PredictionFileError, read_run_predictions
-    from sfumato.report.read import run_label
+    from sfumato.engine.run_titles import title_of_run
     from sfumato.report.table import comparison_table
 
     if len(runs) < 2:
         raise PredictionFileError("compare needs at least two runs or files of predictions")
-    files = [read_run_predictions(path, split, run_label(path)) for path in runs]
+    files = [read_run_predictions(path, split, title_of_run(path)) for path in runs]
     for compared in compare_files(files, resamples=resamples):
         console.print(comparison_table(compared))
 

@@ -18,6 +18,7 @@ from sfumato.engine.networks import load_network
 from sfumato.engine.progress import progress_bar
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
+from sfumato.engine.run_titles import title_of_run
 
 
 def analyse(
@@ -76,22 +77,12 @@ def find_runs(paths: Sequence[Path]) -> dict[str, Path]:
     for path in paths:
         index = path / "study.json"
         if not index.exists():
-            _add(found, _title_of_run(path), path)
+            _add(found, title_of_run(path), path)
             continue
         for entry in read_json(index)["runs"]:
             if entry["method"] not in found:
                 _add(found, entry["method"], path / "runs" / entry["run"])
     return found
-
-
-def _title_of_run(path: Path) -> str:
-    """Method and seed where the study's index names them, else the directory's name."""
-    index = path.resolve().parent.parent / "study.json"
-    if index.exists():
-        for entry in read_json(index)["runs"]:
-            if entry["run"] == path.resolve().name:
-                return f"{entry['method']}, seed {entry['seed']}"
-    return path.name
 
 
 def _add(found: dict[str, Path], title: str, path: Path) -> None:

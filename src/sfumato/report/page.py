@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sfumato._files import write_text
+from sfumato._files import remove_leftovers, write_text
 from sfumato.report.document import head
 from sfumato.report.findings import Findings, analyse
 from sfumato.report.merge import read_studies
@@ -33,10 +33,14 @@ def write_report(folder: Path | Sequence[Path], out: Path | None = None) -> Path
     place = out or folders[0] / "report"
     findings = analyse(results)
     content = payload(results, findings)
-    for name, text in content["downloads"].items():
-        write_text(place / name, text)
-    write_text(place / "index.html", render(content, findings))
-    return place / "index.html"
+    page = place / "index.html"
+    for path, text in (
+        *((place / name, text) for name, text in content["downloads"].items()),
+        (page, render(content, findings)),
+    ):
+        remove_leftovers(path)
+        write_text(path, text)
+    return page
 
 
 def render(content: dict[str, Any], findings: Findings) -> str:

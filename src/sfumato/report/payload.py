@@ -62,7 +62,7 @@ def _column(column: Column, findings: Findings) -> dict[str, Any]:
         "better": column.better,
         "percent": column.percent,
         "main": column.is_main,
-        "error": f"≤ {100 * LEVEL:.0f} % of {' and '.join(map(str, sizes))}" if sizes else "",
+        "error": f"≤ {100 * LEVEL:.0f} % over {' and '.join(map(str, sizes))}" if sizes else "",
     }
 
 

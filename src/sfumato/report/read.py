@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,17 +75,6 @@ def read_study(folder: Path) -> StudyResults:
         environment=_optional(folder / "environment.json"),
         profiles=_optional(folder / "profiles.json"),
     )
-
-
-def run_label(path: Path) -> str:
-    """What a run is called in its study, `method, seed 0`; the folder's name outside of one."""
-    place = Path(os.path.abspath(path))  # the folder of runs may be a link to elsewhere
-    index_file = place.parent.parent / "study.json"
-    if index_file.exists():
-        for entry in read_json(index_file)["runs"]:
-            if entry["run"] == place.name:
-                return f"{entry['method']}, seed {entry['seed']}"
-    return place.name
 
 
 def _read_run(path: Path, seed: int) -> RunResult:
