@@ -79,3 +79,24 @@ def test_leaf_costs_torch_only(leaf: str) -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_an_audit_costs_neither_fabric_nor_torchvision() -> None:
+    """Nearly all the time of a small audit was the import of what trains networks."""
+    code = (
+        "import sys, sfumato.cli, sfumato.engine.audit, sfumato.report.audit; "
+        "heavy = ('lightning_fabric', 'torchmetrics', 'torchvision', 'matplotlib', 'scipy'); "
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_no_module_of_the_engine_hides_a_name() -> None:
+    """Names load when asked for; a loaded module of the same name would be found instead."""
+    from sfumato import engine
+
+    modules = {path.stem for path in (SOURCE / "engine").glob("*.py")}
+    assert not modules & set(engine.__all__)
+    assert sorted(engine._HOMES) == engine.__all__
+    assert all(hasattr(engine, name) for name in engine.__all__)

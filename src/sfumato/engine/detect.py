@@ -13,7 +13,7 @@ from sfumato.data import DetectionDataset, DetectionLoader, load_detection_data
 from sfumato.engine import classify
 from sfumato.engine.components import resolve_detector
 from sfumato.engine.config import fingerprint, parse
-from sfumato.engine.detection_metrics import Detection, detection_arrays, detection_metrics
+from sfumato.engine.detection_scores import Detection, detection_arrays, detection_metrics
 from sfumato.engine.detection_training import DetectionTrainer
 from sfumato.engine.networks import load_network
 from sfumato.engine.progress import progress_bar
