@@ -44,7 +44,8 @@ def test_stream_equals_the_batch_formula(
     probs = torch.rand(frames, streams, 3, generator=generator, dtype=torch.float64).softmax(2)
     smoother = TemporalSmoother(length, decay)
     found = torch.stack([smoother(frame) for frame in probs])
-    assert np.allclose(found.numpy(), _by_formula(probs.numpy(), length, decay), atol=1e-6)
+    expected = _by_formula(probs.numpy(), length, decay)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-14)
     assert torch.allclose(found.sum(2), torch.ones(frames, streams, dtype=torch.float64))
 
 

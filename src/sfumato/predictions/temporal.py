@@ -15,7 +15,7 @@ from sfumato._checks import check_floating, check_integer, check_number
 from sfumato.predictions.held_out import adopt_shapes
 
 
-def temporal_weights(length: int, decay: float) -> Tensor:
+def temporal_weights(length: int, decay: float, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Importance exp(-decay k) of the frame k steps ago, k = 0 ... length; not normalised.
 
     Example:
@@ -24,7 +24,7 @@ def temporal_weights(length: int, decay: float) -> Tensor:
     """
     check_integer("length", length, low=0)
     check_number("decay", decay, low=0.0)
-    return torch.exp(-decay * torch.arange(length + 1))
+    return torch.tensor([math.exp(-decay * k) for k in range(length + 1)], dtype=dtype)
 
 
 class TemporalStep(nn.Module):
@@ -36,19 +36,19 @@ class TemporalStep(nn.Module):
         seen: (S,), how many of them are real, as float.
     """
 
-    weights: Tensor
-
     def __init__(self, length: int = 5, decay: float = 0.8) -> None:
         super().__init__()
         self.length = length
-        self.register_buffer("weights", temporal_weights(length, decay), persistent=False)
+        # Numbers, since a buffer has one precision and the frames may have another.
+        self._weights = temporal_weights(length, decay, dtype=torch.float64).tolist()
 
     def forward(
         self, probs: Tensor, history: Tensor, seen: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The smoothed frame, and the state for the next one."""
         steps = torch.arange(self.length, device=probs.device)[:, None]
-        weights = self.weights[1:, None].to(probs.dtype) * (steps < seen).to(probs.dtype)  # (L, S)
+        past = torch.tensor(self._weights[1:], dtype=probs.dtype, device=probs.device)[:, None]
+        weights = past * (steps < seen).to(probs.dtype)  # (L, S)
         shape = (*weights.shape, *[1] * (probs.ndim - 1))
         total = probs + (weights.view(shape) * history).sum(0)  # Eq. (3)
         smoothed = total / (1 + weights.sum(0)).view(shape[1:])
