@@ -69,6 +69,23 @@ def test_more_evaluations_cost_only_themselves(
     assert (second.path / "log.jsonl").read_text() == (first.path / "log.jsonl").read_text()
 
 
+def test_the_curve_ends_at_the_prediction(tmp_path: Path, dropout: dict[str, Any]) -> None:
+    """Also where another run of the same training has a curve, from other passes."""
+    evaluate = {"resamples": 0, "ensemble_sizes": [1, 4]}
+    _run(dropout, tmp_path, predict={"mc_dropout": 8}, evaluate=evaluate)
+    metrics = _run(dropout, tmp_path, predict={"mc_dropout": 4}, evaluate=evaluate).metrics()
+    for name in ("nll", "accuracy", "ece"):
+        assert metrics["ensemble"][name][-1] == pytest.approx(metrics["test"][name])
+
+
+def test_a_curve_made_later_has_the_passes_of_the_prediction(
+    tmp_path: Path, dropout: dict[str, Any]
+) -> None:
+    _run(dropout, tmp_path, evaluate={"resamples": 0})
+    later = _run(dropout, tmp_path, evaluate={"resamples": 0, "ensemble_sizes": [1, 3]}).metrics()
+    assert later["ensemble"]["nll"][-1] == pytest.approx(later["test"]["nll"])
+
+
 def test_another_way_to_predict_keeps_the_weights(
     tmp_path: Path, dropout: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

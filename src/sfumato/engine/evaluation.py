@@ -89,8 +89,10 @@ class Evaluator:
         """The evaluations that one process does alone, and all metrics of the run."""
         wanted = self.config.evaluate
         if sizes := wanted.ensemble_sizes:
+            # How many samples a prediction takes decides the passes, smaller ensembles included.
+            content = {"sizes": sizes, "passes of": self.config.predict.model_dump(mode="json")}
             self.metrics["ensemble"] = self.run.keep(
-                "ensemble", {"sizes": sizes}, lambda: self._ensemble_curve(test, sizes)
+                "ensemble", content, lambda: self._ensemble_curve(test, sizes)
             )
         if wanted.context:
             self._context(test)
