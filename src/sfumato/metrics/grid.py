@@ -22,10 +22,12 @@ def bin_index(confidence: Tensor, num_bins: int) -> Tensor:
     """Number of the right-closed bin (lo, hi]; confidence 0 is in the first, 1 in the last.
 
     floor(p B (1 - e)), with e two roundings of the dtype of `confidence`: 0.2 in float32 is a
-    little above 0.2, and is to be in (0.1, 0.2] as it is written.
+    little above 0.2, and is to be in (0.1, 0.2] as it is written. NaN is in the first bin: the
+    sums of that become NaN, where no bin at all would leave a plausible number.
     """
     scale = num_bins * (1 - _slack(confidence.dtype))
-    return (confidence.double() * scale).long().clamp_(max=num_bins - 1)
+    place = (confidence.double() * scale).nan_to_num_(nan=0.0)
+    return place.long().clamp_(max=num_bins - 1)
 
 
 def cells_per_unit(num_bins: int) -> int:

@@ -49,7 +49,8 @@ class Groups:
 
 def group_by_value(samples: Samples) -> Groups:
     """One group for each distinct confidence."""
-    upper, member = torch.unique(samples.confidence, return_inverse=True)
+    known = samples.confidence.nan_to_num(nan=0.0)
+    upper, member = torch.unique(known, return_inverse=True)
     return _group(samples, member, upper)
 
 
@@ -62,8 +63,10 @@ def group_by_bin(samples: Samples, num_bins: int) -> Groups:
 def _group(samples: Samples, member: Tensor, upper: Tensor) -> Groups:
     confidence, correct = samples.confidence.double(), samples.correct.double()
     size = len(upper)
+    # A confidence of NaN makes the count NaN, and so every metric.
+    one = torch.ones_like(correct).where(~confidence.isnan(), torch.nan)
     return Groups(
-        count=_sum_by(torch.ones_like(correct), member, size),
+        count=_sum_by(one, member, size),
         correct=_sum_by(correct, member, size),
         confidence=_sum_by(confidence, member, size),
         confidence_correct=_sum_by(confidence * correct, member, size),

@@ -135,7 +135,8 @@ class _UnitSums:
     def _group(self, samples: Samples) -> None:
         """Groups of equal confidence; of one fine cell where units are images of many pixels."""
         if self.one_each:
-            self.upper, member = torch.unique(samples.confidence, return_inverse=True)
+            known = samples.confidence.nan_to_num(nan=0.0)
+            self.upper, member = torch.unique(known, return_inverse=True)
             self.values = self.upper.double()
         else:
             cells = cells_per_unit(self.num_bins)

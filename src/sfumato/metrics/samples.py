@@ -6,6 +6,7 @@ correct prediction and of a valid sample can't drift apart.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -93,12 +94,16 @@ def _read_probs(probs: Tensor, label: Tensor) -> _Readings:
     maps, column = as_maps(probs), as_maps(label.unsqueeze(1)).contiguous()
     if not can_pass_over(maps, column):
         top, own, correct = _compare_with_label(probs, label)
+        own = own.where(~top.isnan(), torch.nan)  # a row with a NaN says nothing of any class
         return _Readings(top, correct, own.log(), False)
     found = distribution_summary(maps, column)
     low, high = (float(end) for end in found.sum.aminmax())
     is_sound = abs(low - 1) <= _DEFAULT_TOLERANCE and abs(high - 1) <= _DEFAULT_TOLERANCE
     is_sound = is_sound and float(found.low.amin()) >= 0
     top, own, correct = (part.view(label.shape) for part in (found.top, found.own, found.correct))
+    if math.isnan(low):  # the kernel's largest value passes over a NaN
+        known = ~found.sum.view(label.shape).isnan()
+        top, own = top.where(known, torch.nan), own.where(known, torch.nan)
     return _Readings(top, correct, own.log(), is_sound)
 
 

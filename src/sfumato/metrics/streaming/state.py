@@ -83,6 +83,10 @@ class ConfidenceMetric(Metric):
             lines = cell_lines(self.cells, samples.confidence.dtype)
             deposit(*samples, slope=lines.slope, start=lines.start, sums=self.sums)
             return
+        if lost := int(samples.confidence.isnan().sum()):
+            raise ValueError(
+                f"confidences must be numbers in [0, 1], got NaN or less than 0 for {lost} of them"
+            )
         confidence, likelihood = samples.confidence.double(), samples.log_likelihood.double()
         cell = cell_index(confidence, self.cells, dtype=samples.confidence.dtype)
         cell = torch.add(samples.correct, cell, alpha=2)
