@@ -11,7 +11,8 @@ import pytest
 
 from sfumato.report import analyse, read_studies, recommend, to_csv, to_markdown
 from sfumato.report.columns import column
-from sfumato.report.read import RunResult
+from sfumato.report.judgement import judge_column
+from sfumato.report.read import MethodResults, RunResult
 from sfumato.report.replicates import image_variance, paired_image_variance
 from sfumato.report.scales import Scale
 
@@ -33,16 +34,15 @@ def test_what_seeds_share_does_not_average_out() -> None:
     scale = Scale("nonnegative")
     for seeds in (2, 5):
         found = image_variance([run(seed, 0.02) for seed in range(seeds)], NLL, scale)
-        assert found == pytest.approx(0.02**2, rel=0.1)
+        assert found == pytest.approx((0.02**2, 0.04**2 / seeds), rel=0.1)
     single = image_variance([run(0, 0.02)], NLL, scale)
-    assert single == pytest.approx(0.02**2 + 0.04**2, rel=0.1)
+    assert single == pytest.approx((0.02**2 + 0.04**2, 0.0), rel=0.1)
 
 
 def test_what_is_hard_for_both_cancels() -> None:
     ours, theirs = ([run(seed, 0.001) for seed in range(3)] for _ in range(2))
     found = paired_image_variance(ours, theirs, NLL, Scale("any"))
-    assert found is not None
-    assert found < 1e-6
+    assert sum(found) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,15 @@ def test_what_is_hard_for_both_cancels() -> None:
     ids=["other images", "other resamples", "none"],
 )
 def test_other_images_are_not_subtracted(other: RunResult) -> None:
-    assert paired_image_variance([run(0, 0.01)], [other], NLL, Scale("any")) is None
+    assert np.isnan(paired_image_variance([run(0, 0.01)], [other], NLL, Scale("any"))).all()
+
+
+def test_seeds_that_agree_by_chance_scatter_as_their_images_do() -> None:
+    """Three seeds with the same NLL; what each makes of its images would have them differ."""
+    methods = [MethodResults(name, [run(s, 0.02) for s in range(3)]) for name in ("a", "b")]
+    found = judge_column(methods, methods[0], NLL).estimates["a"]
+    expected = 0.5 * np.exp(-1.96 * np.hypot(0.02, 0.04 / np.sqrt(3)))
+    assert found.low == pytest.approx(expected, rel=0.005)
 
 
 def add_replicates(folder: Path, keys: tuple[str, ...]) -> None:

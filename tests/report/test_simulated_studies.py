@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from sfumato.report.columns import column
-from sfumato.report.inference import LEVEL, compare_with_first, method_intervals
+from sfumato.report.inference import LEVEL, ImageNoise, compare_with_first, method_intervals
 from sfumato.report.judgement import judge_column
 from sfumato.report.read import MethodResults, RunResult
 from sfumato.report.scales import Scale
@@ -23,7 +23,7 @@ STUDIES = 1000
 NOISE = 0.05  # of one run, on the scale: 5 % of an NLL
 MONTE_CARLO = 2 * np.sqrt(LEVEL * (1 - LEVEL) / STUDIES)
 SEEDS = (2, 3, 5)
-UNKNOWN = np.array(np.nan)
+UNKNOWN = ImageNoise(np.array(np.nan), np.array(np.nan))
 ACCURACY, NLL = column("accuracy"), column("nll")
 
 

@@ -15,6 +15,17 @@ from sfumato.report.scales import Scale
 LEVEL = 0.05
 
 
+class ImageNoise(NamedTuple):
+    """Variances of means over seeds, on a scale, by the choice of test images; NaN where unknown.
+
+    `shared` is what the images do to all seeds alike, which no spread over seeds shows; `own` is
+    what they do to each seed by itself, which that spread contains and can't be less than.
+    """
+
+    shared: np.ndarray
+    own: np.ndarray
+
+
 class Intervals(NamedTuple):
     """Means with their 95 % intervals in the metric's own unit, NaN where there is none."""
 
@@ -34,14 +45,13 @@ class Comparisons(NamedTuple):
     adjusted: np.ndarray
 
 
-def method_intervals(values: np.ndarray, scale: Scale, images: np.ndarray) -> Intervals:
+def method_intervals(values: np.ndarray, scale: Scale, images: ImageNoise) -> Intervals:
     """Of each method's mean over its seeds.
 
     Args:
         values: (..., K, S), NaN where a run is missing.
         scale: on which noise is symmetric.
-        images: variance on the scale that the choice of test images gives each mean, (..., K); NaN
-            where unknown. A method with one seed has an interval over images, or none.
+        images: of each mean, (..., K). A method with one seed has an interval over images, or none.
     """
     mean = _mean(values)
     centre = scale.forward(mean)
@@ -49,14 +59,14 @@ def method_intervals(values: np.ndarray, scale: Scale, images: np.ndarray) -> In
     return Intervals(mean, scale.inverse(centre - half), scale.inverse(centre + half))
 
 
-def compare_with_first(values: np.ndarray, scale: Scale, images: np.ndarray) -> Comparisons:
+def compare_with_first(values: np.ndarray, scale: Scale, images: ImageNoise) -> Comparisons:
     """Of each other method's difference to the first one, over the seeds that both have.
 
     Args:
         values: (..., K, S), the baseline first, NaN where a run is missing.
         scale: on which noise is symmetric.
-        images: variance on the scale of each difference by the choice of images, (..., K - 1); NaN
-            where unknown. One shared seed leaves an interval over images, or none, and no p-value.
+        images: of each difference, (..., K - 1). One shared seed leaves an interval over images, or
+            none, and no p-value.
     """
     from scipy import special
 
@@ -94,15 +104,20 @@ def holm(p: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def _with_images(spread: Spread, images: np.ndarray) -> Spread:
-    """Satterthwaite's freedom of the sum; hundreds of resamples leave the images' part certain."""
-    variance = spread.variance + np.nan_to_num(images)
+def _with_images(spread: Spread, images: ImageNoise) -> Spread:
+    """Satterthwaite's freedom of the sum; hundreds of resamples leave the images' part certain.
+
+    Where no spread over seeds is seen at all, the images are all that is known.
+    """
+    seeds = np.maximum(spread.variance, np.nan_to_num(images.own))
+    variance = seeds + np.nan_to_num(images.shared)
     with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = spread.freedom * np.where(
-            variance > 0, np.square(variance / spread.variance), 1.0
-        )
-    is_single = np.isnan(spread.freedom) & ~np.isnan(images)
-    return Spread(np.where(is_single, images, variance), np.where(is_single, np.inf, freedom))
+        freedom = spread.freedom * np.where(variance > 0, np.square(variance / seeds), 1.0)
+    is_single = np.isnan(spread.freedom) & ~np.isnan(images.shared)
+    is_certain = is_single | ((spread.variance == 0) & (variance > 0))
+    return Spread(
+        np.where(is_single, images.shared, variance), np.where(is_certain, np.inf, freedom)
+    )
 
 
 def _half_width(spread: Spread) -> np.ndarray:

@@ -9,9 +9,15 @@ from statistics import fmean
 import numpy as np
 
 from sfumato.report.columns import Column
-from sfumato.report.inference import LEVEL, Intervals, compare_with_first, method_intervals
+from sfumato.report.inference import (
+    LEVEL,
+    ImageNoise,
+    Intervals,
+    compare_with_first,
+    method_intervals,
+)
 from sfumato.report.read import MethodResults, RunResult
-from sfumato.report.replicates import image_variance, paired_image_variance
+from sfumato.report.replicates import Variances, image_variance, paired_image_variance
 from sfumato.report.scales import Scale, scale_of
 from sfumato.report.statistics import Difference, Estimate, Over, Verdict
 
@@ -64,12 +70,12 @@ def judge_column(
 def _estimates(
     runs: Sequence[Runs], values: np.ndarray, scale: Scale, column: Column
 ) -> list[Estimate]:
-    images = _array(image_variance(list(each.values()), column, scale) for each in runs)
+    images = _noise(image_variance(list(each.values()), column, scale) for each in runs)
     found = method_intervals(values, scale, images)
     made = []
     for place, each in enumerate(runs):
         mean, low, high = _numbers(found, place)
-        over = _over(len(each), has_images=not np.isnan(images[place]))
+        over = _over(len(each), has_images=not np.isnan(images.shared[place]))
         if len(each) == 1:  # the run's own percentiles know the shape of the distribution
             stored = column.interval(next(iter(each.values())).metrics)
             low, high, over = (*stored, "images") if stored else (low, high, over)
@@ -86,7 +92,7 @@ def _differences(
 ) -> dict[str, Difference]:
     theirs, *others = runs
     shared = [[seed for seed in each if seed in theirs] for each in others]
-    images = _array(
+    images = _noise(
         paired_image_variance([ours[s] for s in both], [theirs[s] for s in both], column, scale)
         for ours, both in zip(others, shared, strict=True)
     )
@@ -98,7 +104,7 @@ def _differences(
             continue
         mean, low, high = _numbers(found.intervals, place)
         p, adjusted = _number(found.p[place]), _number(found.adjusted[place])
-        over = _over(len(seeds), has_images=not np.isnan(images[place]))
+        over = _over(len(seeds), has_images=not np.isnan(images.shared[place]))
         verdict = _verdict(mean, adjusted, column)
         made[method.name] = Difference(
             mean, low, high, len(seeds), verdict, over, p, adjusted, compared
@@ -145,8 +151,8 @@ def _over(seeds: int, *, has_images: bool) -> Over:
     return "images" if has_images else "nothing"
 
 
-def _array(found: Iterable[float | None]) -> np.ndarray:
-    return np.array([np.nan if each is None else each for each in found])
+def _noise(found: Iterable[Variances]) -> ImageNoise:
+    return ImageNoise(*np.array(list(found)).reshape(-1, 2).T)
 
 
 def _numbers(found: Intervals, place: int) -> tuple[float, float | None, float | None]:

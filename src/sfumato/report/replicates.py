@@ -7,6 +7,7 @@ them alike does not average out over seeds, and no spread over seeds shows it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,37 +16,35 @@ from sfumato.report.columns import Column
 from sfumato.report.read import RunResult
 from sfumato.report.scales import Scale
 
+Variances = tuple[float, float]  # shared by all seeds, and each one's own; NaN where unknown
 
-def image_variance(runs: Sequence[RunResult], column: Column, scale: Scale) -> float | None:
-    """Variance on the scale of the mean over runs of one method, as far as the images make it."""
+
+def image_variance(runs: Sequence[RunResult], column: Column, scale: Scale) -> Variances:
+    """Shared and own variance on the scale of the mean over the runs of one method."""
     if not _agree(runs, column):
-        return None
-    return _shared_variance([_on_scale(run, column, scale) for run in runs])
+        return math.nan, math.nan
+    return _variances([_on_scale(run, column, scale) for run in runs])
 
 
 def paired_image_variance(
     ours: Sequence[RunResult], theirs: Sequence[RunResult], column: Column, scale: Scale
-) -> float | None:
+) -> Variances:
     """The same of the difference of two methods, resample by resample; runs by the same seeds."""
     if not _agree([*ours, *theirs], column):
-        return None
+        return math.nan, math.nan
     pairs = zip(ours, theirs, strict=True)
-    return _shared_variance(
-        [_on_scale(a, column, scale) - _on_scale(b, column, scale) for a, b in pairs]
-    )
+    return _variances([_on_scale(a, column, scale) - _on_scale(b, column, scale) for a, b in pairs])
 
 
-def _shared_variance(found: Sequence[np.ndarray]) -> float:
-    """The part that all seeds share: the mean covariance of two seeds' resamples.
-
-    What the images do to a single seed scatters over seeds, and is counted there.
-    """
+def _variances(found: Sequence[np.ndarray]) -> Variances:
+    """Shared by all seeds: the mean covariance of two seeds' resamples. The rest is each one's."""
     draws = np.stack(found)  # (S, R)
     together, alone = draws.mean(0).var(ddof=1), draws.var(axis=1, ddof=1).mean()
     seeds = len(draws)
     if seeds == 1:
-        return float(alone)
-    return float(max((seeds * together - alone) / (seeds - 1), 0.0))
+        return float(alone), 0.0
+    shared = min(max((seeds * together - alone) / (seeds - 1), 0.0), alone)
+    return float(shared), float((alone - shared) / seeds)
 
 
 def _on_scale(run: RunResult, column: Column, scale: Scale) -> np.ndarray:

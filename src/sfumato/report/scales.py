@@ -76,4 +76,5 @@ def scale_of(column: Column, values: np.ndarray, floor: float | None = None) -> 
     if distance.min() > 0:
         return Scale(column.range)
     apart = distance[distance > 0]
-    return Scale(column.range, max(_HALF * apart.min() if len(apart) else _HALF, floor or 0.0))
+    least = _HALF * apart.min() if len(apart) else 0.0
+    return Scale(column.range, max(least, floor or 0.0) or _HALF)
