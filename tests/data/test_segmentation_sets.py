@@ -72,8 +72,11 @@ def test_camvid_mistakes(camvid_folder: Path, tmp_path: Path) -> None:
     Image.fromarray(np.zeros((5, 8), np.uint8)).save(label)
     with pytest.raises(ValueError, match=r"8x5 pixels, but .* has 8x6"):
         load_camvid(root=camvid_folder)
+    label.write_bytes(label.read_bytes()[:40])
+    with pytest.raises(ValueError, match=r"testannot/Seq05VD_f00030\.png is no readable image"):
+        load_camvid(root=camvid_folder)
     (tmp_path / "bad.tar").write_bytes(b"not an archive")
-    with pytest.raises(ValueError, match="not a readable tar file"):
+    with pytest.raises(ValueError, match="no tar archive"):
         load_camvid(root=tmp_path / "bad.tar")
 
 

@@ -159,3 +159,16 @@ class TestMessages:
         (root / "train" / "n01" / "images" / "n01_1.JPEG").write_text("hello")
         with pytest.raises(ValueError, match=r"n01_1.JPEG: unreadable image"):
             load_tiny_imagenet(root=root)
+
+
+@pytest.mark.parametrize("name", ["../../secret.png", "/secret.png", "..", "..\\secret.png", "C:x"])
+def test_lists_that_point_out_of_the_data_set(root: Path, name: str) -> None:
+    annotations = root / "val" / "val_annotations.txt"
+    whole = annotations.read_text()
+    annotations.write_text(whole.replace("val_0.JPEG", name))
+    with pytest.raises(ValueError, match=r"val_annotations.txt, line 2: .* is no plain name"):
+        load_tiny_imagenet(root=root)
+    annotations.write_text(whole)
+    (root / "wnids.txt").write_text(f"n01\n{name}\n")
+    with pytest.raises(ValueError, match=r"wnids.txt, line 2: .* is no plain name"):
+        load_tiny_imagenet(root=root)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from sfumato._checks import check_integer
+from sfumato.data.archives import unpacked
 from sfumato.data.dataset import ArrayDataset, DataSplits
 
 CAMVID_CLASSES = (
@@ -53,9 +53,17 @@ def load_camvid(*, root: str | Path, limit_train: int | None = None) -> DataSpli
 
     Raises:
         FileNotFoundError: nothing there, or not this layout.
-        ValueError: an image without labels, of another size, or labels outside of 0 to 11.
+        ValueError: an archive or image that can't be read, an image without labels or of another
+            size, or labels outside of 0 to 11.
     """
-    files = _read_files(Path(root).expanduser())
+    path = Path(root).expanduser()
+    if path.is_dir():
+        files = _read_files(path)
+    elif path.is_file():
+        with unpacked(path) as folder:
+            files = _read_files(folder)
+    else:
+        raise FileNotFoundError(f"root={str(root)!r}: no such folder or tar file of CamVid")
     train, validation, test = (_part(files, part, root) for part in _PARTS)
     if limit_train is not None:
         check_integer("limit_train", limit_train, low=1, high=len(train))
@@ -64,20 +72,13 @@ def load_camvid(*, root: str | Path, limit_train: int | None = None) -> DataSpli
 
 
 def _read_files(root: Path) -> dict[str, bytes]:
-    """Bytes of every PNG by `folder/name`, from a folder or a tar file."""
-    if root.is_dir():
-        return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in sorted(root.rglob("*.png"))}
-    if not root.is_file():
-        raise FileNotFoundError(f"root={str(root)!r}: no such folder or tar file of CamVid")
+    """Bytes of every PNG by `folder/name`."""
     found = {}
-    try:
-        with tarfile.open(root) as archive:
-            for member in archive:
-                content = archive.extractfile(member) if member.name.endswith(".png") else None
-                if content is not None:
-                    found["/".join(Path(member.name).parts[-2:])] = content.read()
-    except tarfile.TarError as error:
-        raise ValueError(f"root={str(root)!r} is not a readable tar file: {error}") from error
+    for path in sorted(root.rglob("*.png")):
+        try:
+            found[f"{path.parent.name}/{path.name}"] = path.read_bytes()
+        except OSError as error:
+            raise ValueError(f"{path}: can't be read ({error.strerror}); replace it") from error
     return found
 
 
@@ -91,8 +92,8 @@ def _part(files: Mapping[str, bytes], part: str, root: str | Path) -> ArrayDatas
     missing = [name for name in names if f"{part}annot/{name}" not in files]
     if missing:
         raise ValueError(f"{part}annot/{missing[0]}: no labels for this image")
-    images = _decode_all(files, part, names, "RGB")
-    labels = _decode_all(files, f"{part}annot", names, "L")
+    images = _decode_all(files, part, names, "RGB", root)
+    labels = _decode_all(files, f"{part}annot", names, "L", root)
     if labels.max() > _FILE_VOID:
         raise ValueError(f"{part}annot: labels must be 0 to {_FILE_VOID}, got {labels.max()}")
     target = torch.from_numpy(labels).long()
@@ -107,13 +108,19 @@ def _part(files: Mapping[str, bytes], part: str, root: str | Path) -> ArrayDatas
 
 
 def _decode_all(
-    files: Mapping[str, bytes], folder: str, names: Sequence[str], mode: str
+    files: Mapping[str, bytes], folder: str, names: Sequence[str], mode: str, root: str | Path
 ) -> np.ndarray:
     decoded: list[np.ndarray] = []
     for name in names:
-        with Image.open(io.BytesIO(files[f"{folder}/{name}"])) as image:
-            # A palette's indices are the labels themselves.
-            pixels = np.asarray(image if image.mode == "P" and mode == "L" else image.convert(mode))
+        try:
+            with Image.open(io.BytesIO(files[f"{folder}/{name}"])) as image:
+                # A palette's indices are the labels themselves.
+                indexed = image.mode == "P" and mode == "L"
+                pixels = np.asarray(image if indexed else image.convert(mode))
+        except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+            raise ValueError(
+                f"{root}: {folder}/{name} is no readable image ({error}); fetch it again"
+            ) from error
         if decoded and pixels.shape != decoded[0].shape:
             raise ValueError(
                 f"{folder}/{name}: {pixels.shape[1]}x{pixels.shape[0]} pixels, but {names[0]} has "

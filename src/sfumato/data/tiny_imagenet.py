@@ -51,9 +51,12 @@ def load_tiny_imagenet(
     if size is not None:
         check_integer("size", size, low=1)
     with opened(root, "wnids.txt") as folder:
-        wnids = sorted(line[0] for line in _table(folder / "wnids.txt", 1))
+        listed = folder / "wnids.txt"
+        wnids = sorted(
+            _inside(wnid, listed, number) for number, (wnid,) in enumerate(_table(listed, 1), 1)
+        )
         if not wnids:
-            raise ValueError(f"{folder / 'wnids.txt'}: lists no classes")
+            raise ValueError(f"{listed}: lists no classes")
         classes = _class_names(folder / "words.txt", wnids)
         train = _train(folder / "train", wnids, classes, size)
         test = _val(folder / "val", wnids, classes, size)
@@ -104,7 +107,7 @@ def _val(
     for number, (name, wnid, *box) in enumerate(_table(annotations, 6), start=1):
         if wnid not in label_of:
             continue  # wnids.txt may pick a part of the classes
-        if labels.setdefault(name, label_of[wnid]) != label_of[wnid]:
+        if labels.setdefault(_inside(name, annotations, number), label_of[wnid]) != label_of[wnid]:
             raise ValueError(f"{annotations}, line {number}: {name} has two different classes")
         by_image.setdefault(name, []).append(_box(box, annotations, number))
     missing = set(label_of.values()) - set(labels.values())
@@ -150,6 +153,16 @@ def padded_boxes(boxes: Sequence[Sequence[Sequence[float]]]) -> Tensor:
     return padded
 
 
+def _inside(name: str, path: Path, number: int) -> str:
+    """A name that stays in its folder, whoever wrote the list."""
+    if name in ("", ".", "..") or any(mark in name for mark in "/\\:"):
+        raise ValueError(
+            f"{path}, line {number}: {name!r} is no plain name and may point out of the data set; "
+            "correct the line"
+        )
+    return name
+
+
 def _box(fields: Sequence[str], path: Path, number: int) -> Box:
     try:
         x1, y1, x2, y2 = (int(field) for field in fields)
@@ -176,7 +189,11 @@ def _table(path: Path, columns: int) -> list[list[str]]:
     """The tab-separated fields of each line."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; is its folder part of Tiny-ImageNet?")
-    lines = [line.split("\t") for line in path.read_text(encoding="utf-8").strip().splitlines()]
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not text in UTF-8 ({error}); fetch it again") from error
+    lines = [line.split("\t") for line in text.strip().splitlines()]
     for number, fields in enumerate(lines, start=1):
         if len(fields) != columns:
             raise ValueError(
