@@ -66,7 +66,7 @@ def test_page_holds_the_numbers_and_loads_nothing(make_study: MakeStudy, hostile
     mean = sum(each["test"]["accuracy"] for each in stored) / 3
     assert plain["values"]["test.accuracy"]["mean"] == pytest.approx(mean, rel=1e-5)
     assert other["differences"]["test.accuracy"]["verdict"] == "better"
-    assert other["differences"]["test.accuracy"]["reason"].endswith("over 1 compared")
+    assert other["differences"]["test.accuracy"]["reason"].endswith("adjusted for 1 compared")
     errors = {each["id"]: each["error"] for each in page.data["columns"]}
     assert errors["test.accuracy"] == "≤ 5 % over 1"
     assert errors["test.odd_thing"] == ""  # no direction, no verdict

@@ -36,7 +36,7 @@ def spread_of_methods(values: np.ndarray) -> Spread:
     """
     own = _own_variance(values)
     seeds = np.isfinite(values).sum(-1)
-    pool = _mean(own, own.freedom > 0)
+    pool = _mean_of(own.variance, own.freedom > 0)
     residual, _ = residual_variance(values)
     with np.errstate(invalid="ignore", divide="ignore"):
         together = np.clip(np.nan_to_num(1 - residual / pool), 0.0, 1.0)
@@ -57,7 +57,7 @@ def spread_of_differences(values: np.ndarray) -> Spread:
     differences = values[..., 1:, :] - values[..., :1, :]
     own = _own_variance(differences)
     residual, freedom = residual_variance(values)
-    pool = np.fmax(2 * residual, _mean(own, own.freedom > 0))
+    pool = np.fmax(2 * residual, _mean_of(own.variance, own.freedom > 0))
     found = _moderate(own, pool, np.maximum(freedom, own.freedom.max(-1, initial=0)))
     return Spread(found.variance / np.maximum(np.isfinite(differences).sum(-1), 1), found.freedom)
 
@@ -120,11 +120,8 @@ def _own_variance(values: np.ndarray) -> Spread:
     return Spread(squares / np.maximum(freedom, 1.0), freedom)
 
 
-def _mean(own: Spread, kept: np.ndarray) -> np.ndarray:
-    return np.where(kept.any(-1), _mean_of(own.variance, kept), np.nan)
-
-
 def _mean_of(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Over the last axis; 0 of nothing."""
     found: np.ndarray = np.where(kept, values, 0.0).sum(-1) / np.maximum(kept.sum(-1), 1)
     return found
 

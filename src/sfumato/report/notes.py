@@ -20,7 +20,8 @@ def note(findings: Findings) -> str:
         *_without_images(findings, columns),
         *_single(values),
         "✓ measurably better than the baseline, ✗ measurably worse, ? can't tell: in each column "
-        "the probability of any false ✓ or ✗ is at most 5 % (Holm).",
+        "the probability of any false ✓ or ✗ is at most 5 % (Holm), so that the single interval of "
+        "a difference may exclude zero without a verdict.",
     ]
     if any(value.is_near_floor for value in values):
         parts.append(

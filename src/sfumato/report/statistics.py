@@ -90,7 +90,7 @@ class Difference:
             return "perfect networks could differ as much"
         if self.adjusted is None:
             return "one shared seed tells nothing about methods"
-        return f"p = {self.adjusted:.2g} over {self.compared} compared"
+        return f"p = {self.adjusted:.2g}, adjusted for {self.compared} compared"
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
