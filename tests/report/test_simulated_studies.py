@@ -16,6 +16,7 @@ from scipy import stats
 from sfumato.report.columns import column
 from sfumato.report.inference import LEVEL, ImageNoise, compare_with_first, method_intervals
 from sfumato.report.judgement import judge_column
+from sfumato.report.noise import spread_of_differences
 from sfumato.report.read import MethodResults, RunResult
 from sfumato.report.scales import Scale
 
@@ -85,6 +86,16 @@ def test_own_intervals_cover_whatever_methods_share(shared: float) -> None:
     values = simulate(np.random.default_rng(2), scale, 7, 3, shared=shared, studies=4000)
     own = method_intervals(values, scale, UNKNOWN)
     assert 0.925 <= ((own.low <= 0.8) & (own.high >= 0.8)).mean() <= 0.97
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize("methods", [3, 7, 12])
+def test_a_baseline_noisier_than_all_others_is_the_known_limit(methods: int, seeds: int) -> None:
+    """Spreads that differ by design and not by chance; docs/report.md says how much it costs."""
+    values = np.random.default_rng(7).normal(size=(4000, methods, seeds))
+    values[:, 0] *= 2
+    found = compare_with_first(values, Scale("any"), UNKNOWN).intervals
+    assert 0.905 <= ((found.low <= 0) & (found.high >= 0)).mean() <= 0.945
 
 
 def test_missing_runs_keep_the_error() -> None:
@@ -186,6 +197,34 @@ def power_table() -> list[tuple[Any, ...]]:
             shares = [(each.any(-1) if gain == 0 else each).mean() for each in (plain, ours)]
             rows.append((seeds, gain, *(100 * share for share in shares)))
     return rows
+
+
+def dunnett(values: np.ndarray) -> np.ndarray:
+    """Rejections at 5 % by the largest of six |t| that share a baseline, for equal spreads."""
+    rng = np.random.default_rng(8)
+    common, own = rng.normal(size=(50_000, 1)), rng.normal(size=(50_000, 6))
+    steps = np.array([1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0])
+    critical = []
+    for freedom in steps:
+        spread = np.sqrt(rng.chisquare(freedom, size=(50_000, 1)) / freedom)
+        largest = np.abs((common + own) / np.sqrt(2) / spread).max(-1)
+        critical.append(np.quantile(largest, 1 - LEVEL))
+    found = spread_of_differences(values)
+    ratio = (values[:, 1:] - values[:, :1]).mean(-1) / np.sqrt(found.variance)
+    rejected: np.ndarray = np.abs(ratio) > np.interp(found.freedom, steps, critical)
+    return rejected
+
+
+@pytest.mark.parametrize(("winners", "holm", "other"), [(6, 67, 62), (1, 55, 63)])
+def test_holm_finds_more_than_dunnett_where_several_win(
+    winners: int, holm: float, other: float
+) -> None:
+    """Three seeds, a gain of three standard deviations: the shares that docs/report.md gives."""
+    values = np.random.default_rng(6).normal(size=(4000, 7, 3))
+    values[:, 1 : 1 + winners] += 3
+    adjusted = compare_with_first(values, Scale("any"), UNKNOWN).adjusted
+    shares = [each[:, :winners].mean() for each in (adjusted < LEVEL, dunnett(values))]
+    assert [100 * share for share in shares] == pytest.approx([holm, other], abs=2)
 
 
 def test_power_is_what_the_documents_say() -> None:
