@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
-from sfumato.engine import RunDirectory
+from sfumato.engine import RunConfig, RunDirectory
+from sfumato.engine.rehearsal import Costs
 from sfumato.study import load_study, run_study
 from sfumato.study.board import Board
 from sfumato.study.jobs import Job
@@ -51,12 +53,27 @@ def _cells(text: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.strip("│").split("│")]
 
 
-def test_plan_says_what_is_done_what_waits_and_how_long(study: Path, tmp_path: Path) -> None:
+@dataclass
+class Rehearsed(Probe):
+    """Every run takes the same, and a worker five seconds to start."""
+
+    start_up: float = 5.0
+
+    def costs(self, config: RunConfig) -> Costs | None:
+        return Costs(start=1, epoch=2, evaluation=3) if self.active else None
+
+
+def test_plan_says_what_is_done_what_waits_and_how_long(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sfumato.study.overview.Probe", Rehearsed)
     loaded = load_study(study)
-    text = _text(plan_table(loaded, tmp_path / "out", workers=2))
-    assert _cells(text, "plain")[1:5] == ["2", "2", "0", "2"]
-    assert _cells(text, "[red]smooth[/red]")[5].endswith("s")
-    assert "with 2 at a time" in text
+    text = _text(plan_table(loaded, tmp_path / "out", workers=3))
+    # Two runs of two epochs each.
+    assert _cells(text, "plain")[1:] == ["2", "2", "0", "2", "16 s"]
+    assert _cells(text, "[red]smooth[/red]")[5] == "16 s"
+    # Four runs of 8 s on three workers: one of them does two.
+    assert "about 21 s with 3 at a time" in text
     assert not (tmp_path / "out").exists()
     run_study(loaded, tmp_path / "out", only=["plain"], show=False, announce=lambda line: None)
     text = _text(plan_table(loaded, tmp_path / "out", probe=False))
@@ -66,10 +83,14 @@ def test_plan_says_what_is_done_what_waits_and_how_long(study: Path, tmp_path: P
 
 def test_probe_times_and_a_broken_method_is_left_to_its_run(study: Path, jobs_of: JobsOf) -> None:
     config = jobs_of(study, study.parent)[0].runs[0].config
-    assert 0 < (Probe().seconds_per_epoch(config) or 0) < 60
     broken = config.model_copy(update={"data": {"name": "npz", "train": "absent.npz"}})
-    assert Probe().seconds_per_epoch(broken) is None
-    assert Probe(active=False).seconds_per_epoch(config) is None
+    with Probe() as probe:
+        found = probe.costs(config)
+        assert found is not None
+        assert min(found.start, found.epoch, found.evaluation, probe.start_up) > 0
+        assert probe.costs(config.model_copy(update={"seed": 1})) is found
+        assert probe.costs(broken) is None
+    assert Probe(active=False).costs(config) is None
 
 
 def test_board_follows_jobs(study: Path, tmp_path: Path, jobs_of: JobsOf) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from lightning_fabric import Fabric
@@ -48,15 +46,6 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     if fabric.is_global_zero:
         directory.write_metrics(evaluator.finish(data.test))
     fabric.barrier()
-
-
-def seconds_per_epoch(config: RunConfig, data: DataSplits) -> float:
-    """How long an epoch will take on one device of this machine, from a few steps."""
-    fabric = Fabric(accelerator=config.train.accelerator, devices=1)
-    loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
-    with tempfile.TemporaryDirectory() as nowhere:
-        directory = RunDirectory(Path(nowhere))
-        return build_trainer(fabric, config, data, loaders, directory, False).seconds_per_epoch()
 
 
 def build_trainer(

@@ -48,13 +48,21 @@ def detector_from(
         >>> detector_from("runs/a/runs/0123456789ab", num_classes=10)  # doctest: +SKIP
     """
     trained = load_network(classifier_run)
+    facts = trained.facts
+    return build_detector(trained.network, facts.mean, facts.std, num_classes, model)
+
+
+def build_detector(
+    network: nn.Module,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    num_classes: int,
+    model: dict[str, object] | None = None,
+) -> nn.Module:
+    """A detector around a classifier and its standardisation; see `detector_from`."""
     resolved = resolve_detector(_DETECTOR if model is None else model)
     detector: nn.Module = resolved.build(
-        trained.network,
-        num_classes=num_classes,
-        mean=trained.facts.mean,
-        std=trained.facts.std,
-        **resolved.params,
+        network, num_classes=num_classes, mean=mean, std=std, **resolved.params
     )
     return detector.train()
 
@@ -67,11 +75,33 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     source = _classifier(fabric, config, directory, show)
     data = load_detection_data(config.data)
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
-    trainer = DetectionTrainer(
+    detector = detector_from(source, num_classes=len(data.classes), model=config.model)
+    network = build_trainer(fabric, config, data.train, detector, directory, show).fit()
+    if fabric.is_global_zero:
+        inner = getattr(network, "module", network)
+        metrics = {}
+        for name, part in (("validation", data.validation), ("test", data.test)):
+            found = detect(inner, part, fabric.device, label=f"detecting {name}", show=show)
+            write_arrays(directory.path / "predictions" / f"{name}.npz", detection_arrays(found))
+            metrics[name] = detection_metrics(part, found)
+        directory.write_metrics(metrics)
+    fabric.barrier()
+
+
+def build_trainer(
+    fabric: Fabric,
+    config: RunConfig,
+    train: DetectionDataset,
+    detector: nn.Module,
+    directory: RunDirectory,
+    show: bool,
+) -> DetectionTrainer:
+    """The trainer of a configuration, for a detector that is there."""
+    return DetectionTrainer(
         fabric=fabric,
-        model=detector_from(source, num_classes=len(data.classes), model=config.model),
+        model=detector,
         loader=DetectionLoader(
-            data.train,
+            train,
             config.train.batch_size,
             shuffle=True,
             flip=config.augment is not None and config.augment["flip"],
@@ -85,16 +115,6 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
         run=directory,
         show=show,
     )
-    network = trainer.fit()
-    if fabric.is_global_zero:
-        inner = getattr(network, "module", network)
-        metrics = {}
-        for name, part in (("validation", data.validation), ("test", data.test)):
-            found = detect(inner, part, fabric.device, label=f"detecting {name}", show=show)
-            write_arrays(directory.path / "predictions" / f"{name}.npz", detection_arrays(found))
-            metrics[name] = detection_metrics(part, found)
-        directory.write_metrics(metrics)
-    fabric.barrier()
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ Order, flips, sampled proposals and learning rate are pure functions of seed, ep
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from dataclasses import dataclass
@@ -56,6 +57,18 @@ class DetectionTrainer:
                 log.write({"epoch": epoch, **self._epoch(epoch, bar)})
                 self._save(epoch + 1)
         return self.model
+
+    def seconds_per_epoch(self, steps: int = 3) -> float:
+        """Time a few steps after a first one; for a plan, since the network is changed by it."""
+        self._set_up()
+        self.model.train()
+        began = time.perf_counter()
+        batches = itertools.cycle(self.loader)
+        for number, batch in enumerate(itertools.islice(batches, steps + 1)):
+            if number == 1:
+                began = time.perf_counter()
+            self._step(batch.images, batch.objects, 0.0)
+        return (time.perf_counter() - began) / steps * len(self.loader)
 
     def _set_up(self) -> int:
         """Move everything to its device and restore the last checkpoint; the epoch to start at."""

@@ -43,13 +43,28 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     """
     data = load_splits(config.data)
     loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
-    loss = _build_loss(config, data)
     for part in (data.validation, data.test):
         smooth_streams(config.predict.temporal, part)
+    network = build_trainer(fabric, config, data, loaders, directory, show).fit()
+    if fabric.is_global_zero:
+        evaluate(fabric, config, directory, data, network, loaders, show)
+    fabric.barrier()
+
+
+def build_trainer(
+    fabric: Fabric,
+    config: RunConfig,
+    data: DataSplits,
+    loaders: Loaders,
+    directory: RunDirectory,
+    show: bool,
+) -> Trainer:
+    """The trainer of a configuration, with initial weights from its seed."""
+    loss = _build_loss(config, data)
     if fabric.is_global_zero:
         write_network_facts(directory, data.train, loaders.mean, loaders.std)
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
-    trainer = Trainer(
+    return Trainer(
         fabric=fabric,
         model=build_model(config.model, data.train),
         loss=loss,
@@ -62,10 +77,6 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
         show=show,
         measure=measure_pixels,
     )
-    network = trainer.fit()
-    if fabric.is_global_zero:
-        _evaluate(fabric, config, directory, data, network, loaders, show)
-    fabric.barrier()
 
 
 def _build_loss(config: RunConfig, data: DataSplits) -> nn.Module:
@@ -83,7 +94,7 @@ def _build_loss(config: RunConfig, data: DataSplits) -> nn.Module:
     return loss
 
 
-def _evaluate(
+def evaluate(
     fabric: Fabric,
     config: RunConfig,
     directory: RunDirectory,
@@ -92,16 +103,8 @@ def _evaluate(
     loaders: Loaders,
     show: bool,
 ) -> None:
-    inner = getattr(network, "module", network)
-    evaluator = PixelEvaluator(
-        network=inner if isinstance(inner, nn.Module) else network,
-        predict=config.predict,
-        mean=loaders.mean,
-        std=loaders.std,
-        batch_size=config.train.batch_size,
-        device=fabric.device,
-        show=show,
-    )
+    """Predict and measure both splits, as one process does alone."""
+    evaluator = build_evaluator(fabric, config, network, loaders, show)
     metrics, replicates = {}, Replicates(config.evaluate.resamples)
     for name, part in (("validation", data.validation), ("test", data.test)):
         found, draws = _kept_sums(evaluator, name, part, config, directory), None
@@ -112,6 +115,22 @@ def _evaluate(
         metrics[name] = {**found.summary(classes=part.classes, draws=draws), "samples": len(part)}
     replicates.write(directory.path)
     directory.write_metrics(metrics)
+
+
+def build_evaluator(
+    fabric: Fabric, config: RunConfig, network: nn.Module, loaders: Loaders, show: bool
+) -> PixelEvaluator:
+    """Predicts as the configuration says, without the wrapper that Fabric puts around a network."""
+    inner = getattr(network, "module", network)
+    return PixelEvaluator(
+        network=inner if isinstance(inner, nn.Module) else network,
+        predict=config.predict,
+        mean=loaders.mean,
+        std=loaders.std,
+        batch_size=config.train.batch_size,
+        device=fabric.device,
+        show=show,
+    )
 
 
 def _kept_sums(

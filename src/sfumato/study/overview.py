@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
-from sfumato.engine import RunDirectory
 from sfumato.study.board import duration
 from sfumato.study.config import StudyConfig, plan, select
 from sfumato.study.jobs import Job, group_jobs
-from sfumato.study.probe import Probe
+from sfumato.study.probe import Probe, makespan
 
 
 def plan_table(
@@ -30,27 +30,32 @@ def plan_table(
         folder: where its results are or will be; only read.
         only: names of the methods to run; all where empty.
         workers: runs at a time.
-        probe: whether to time a few steps of methods of which nothing is known from earlier runs.
+        probe: whether to rehearse each method, which takes some seconds and gives the times.
     """
     jobs = group_jobs(select(study, plan(study), only), (folder / "runs").resolve())
-    watch = Probe(active=probe)
+    at_a_time = max(1, min(workers, sum(not job.finished for job in jobs)))
     table = Table("method", "runs", "epochs", "finished", "waiting", "time", title=Text(study.name))
     table.caption_justify = table.title_justify = "left"
-    known, total, waiting_jobs = True, 0.0, 0
-    for method, group in _by_method(jobs).items():
-        waiting = [job for job in group if not job.finished]
-        seconds = [_remaining(job, group, watch) for job in waiting]
-        numbers = [each for each in seconds if each is not None]
-        known, total = known and len(numbers) == len(seconds), total + sum(numbers)
-        waiting_jobs += len(waiting)
-        shown = "" if not waiting else duration(sum(numbers)) if numbers else "unknown"
-        counts = (len(group), group[0].epochs, len(group) - len(waiting), len(waiting))
-        table.add_row(Text(method), *(str(count) for count in counts), shown)
-    side_by_side = max(1, min(workers, waiting_jobs))
-    if waiting_jobs and total:
-        about = "about" if known else "more than"
-        table.caption = f"{about} {duration(total / side_by_side)} with {side_by_side} at a time"
+    times: dict[Path, float | None] = {}  # by training, for the order in which they run
+    with Probe(active=probe, threads=max(1, (os.cpu_count() or 1) // workers)) as watch:
+        for method, group in _by_method(jobs).items():
+            waiting = {job.training: _remaining(job, watch) for job in group if not job.finished}
+            times |= waiting
+            counts = (len(group), group[0].epochs, len(group) - len(waiting), len(waiting))
+            shown = _shown(list(waiting.values())) if waiting else ""
+            table.add_row(Text(method), *(str(count) for count in counts), shown)
+    in_order = [times[job.training] for job in jobs if job.training in times]
+    known = [seconds for seconds in in_order if seconds is not None]
+    if known:
+        about = "about" if len(known) == len(in_order) else "more than"
+        total = watch.start_up + makespan(known, at_a_time)
+        table.caption = f"{about} {duration(total)} with {at_a_time} at a time"
     return table
+
+
+def _shown(seconds: Sequence[float | None]) -> str:
+    known = [each for each in seconds if each is not None]
+    return duration(sum(known)) if known else "unknown"
 
 
 def _by_method(jobs: Sequence[Job]) -> dict[str, list[Job]]:
@@ -60,13 +65,13 @@ def _by_method(jobs: Sequence[Job]) -> dict[str, list[Job]]:
     return groups
 
 
-def _remaining(job: Job, group: Sequence[Job], probe: Probe) -> float | None:
-    """Seconds of training left: from this run's log, else another seed's, else a probe."""
-    done = job.logged_epochs()
-    for known in (job, *group):
-        records = RunDirectory(known.training).log()
-        if records:
-            mean = sum(record.get("seconds", 0.0) for record in records) / len(records)
-            return mean * (job.epochs - done)
-    epoch = probe.seconds_per_epoch(job.runs[0].config)
-    return None if epoch is None else epoch * (job.epochs - done)
+def _remaining(job: Job, probe: Probe) -> float | None:
+    """Seconds that a job will still take: its epochs, then the evaluation of its waiting runs."""
+    costs = [probe.costs(run.config) for run in job.waiting()]
+    known = [each for each in costs if each is not None]
+    if len(known) < len(costs):
+        return None
+    devices = job.runs[0].config.train.devices
+    at_once = devices if isinstance(devices, int) else 1
+    epochs = known[0].epoch / at_once * (job.epochs - job.logged_epochs())
+    return epochs + sum(each.start + each.evaluation for each in known)

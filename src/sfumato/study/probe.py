@@ -1,43 +1,87 @@
-"""How long the epochs of a study will take, from a few steps of each method."""
+"""How long a study will take: each of its methods is rehearsed, in a process like a worker's."""
 
 from __future__ import annotations
 
+import multiprocessing
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 
-from sfumato.data import DataSplits, load_data
+import torch
+
 from sfumato.engine import RunConfig, content_hash
-from sfumato.engine.classify import seconds_per_epoch
+from sfumato.engine.rehearsal import Costs, Rehearsal
 
 
 @dataclass
 class Probe:
-    """Times methods, each once whatever its seeds, and writes nothing into the study.
+    """Rehearses runs, each once whatever its seed, and writes nothing into the study.
+
+    A process of its own has the threads of a worker, gives the time that one takes to start, and
+    may crash without harm.
 
     Args:
-        active: False gives None for every method.
+        active: False gives None for every run.
+        threads: of a worker.
+
+    Attributes:
+        start_up: seconds that a worker takes before its first run.
     """
 
     active: bool = True
-    _epochs: dict[str, float | None] = field(default_factory=dict)
-    _data: dict[str, DataSplits] = field(default_factory=dict)
+    threads: int = 1
+    start_up: float = 0.0
+    _costs: dict[str, Costs | None] = field(default_factory=dict)
+    _pool: ProcessPoolExecutor | None = None
 
-    def seconds_per_epoch(self, config: RunConfig) -> float | None:
-        """Seconds of one epoch; None where the task has no probe or a step fails."""
-        if not self.active or config.task != "classify":
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def costs(self, config: RunConfig) -> Costs | None:
+        """What a run costs; None where that is not asked for, or where it can't be run."""
+        if not self.active:
             return None
-        content = config.model_dump(mode="json", exclude={"predict", "evaluate", "seed"})
-        name = content_hash(content)
-        if name not in self._epochs:
-            self._epochs[name] = self._time(config)
-        return self._epochs[name]
+        name = content_hash(config.model_dump(mode="json", exclude={"seed"}))
+        if name not in self._costs:
+            self._costs[name] = self._rehearsed(config)
+        return self._costs[name]
 
-    def _time(self, config: RunConfig) -> float | None:
-        source = content_hash(config.data)
+    def _rehearsed(self, config: RunConfig) -> Costs | None:
         try:
-            if source not in self._data:
-                self._data[source] = load_data(config.data)
-            seconds = seconds_per_epoch(config, self._data[source])
+            if self._pool is None:
+                began = time.perf_counter()
+                context = multiprocessing.get_context("spawn")
+                self._pool = ProcessPoolExecutor(1, context)
+                self._pool.submit(torch.set_num_threads, self.threads).result()
+                self.start_up = time.perf_counter() - began
+            return self._pool.submit(_rehearse, config).result()
         except Exception:  # the run itself will say what is wrong, and record it
             return None
-        devices = config.train.devices
-        return seconds / (devices if isinstance(devices, int) else 1)
+
+
+def makespan(seconds: Sequence[float], workers: int) -> float:
+    """When the last of some jobs ends that are begun in order, as soon as a worker is free.
+
+    Example:
+        >>> makespan([3.0, 1.0, 1.0, 4.0], workers=2)
+        6.0
+    """
+    free = [0.0] * max(1, workers)
+    for each in seconds:
+        free[free.index(min(free))] += each
+    return max(free)
+
+
+@cache
+def _rehearsal() -> Rehearsal:
+    return Rehearsal()
+
+
+def _rehearse(config: RunConfig) -> Costs:
+    return _rehearsal().costs(config)
