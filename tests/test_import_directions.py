@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
 LEAVES = {"labels", "inputs", "features", "predictions", "corruptions", "metrics"}
-SHARED = {"_checks", "_native", "__version__"}
+SHARED = {"_checks", "ops", "__version__"}
 BELOW_ENGINE = LEAVES | {"models", "data", "analysis"}
 ALLOWED: dict[str, set[str]] = {
     **{leaf: set() for leaf in LEAVES},
@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "data": {"inputs", "corruptions", "_spec"},
     "analysis": LEAVES,
     "_checks": set(),
-    "_native": set(),
+    "ops": set(),
     "_spec": set(),
     "_files": set(),
     "functional": LEAVES,

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from sfumato.labels import ACLSLoss, acls_loss, acls_penalty, cross_entropy_loss
-from sfumato.labels._acls import ranking_condition
-from sfumato.labels._entries import prepare_entries
+from sfumato.labels.acls import is_ranked_wrongly
+from sfumato.ops.softmax import softmax_summary
 
 FORMS = ("paper", "gradient", "released")
 
@@ -224,14 +224,12 @@ def test_ranking_condition_by_hand() -> None:
     logits = torch.stack([confidences.log(), (1 - confidences).log()], 1)
     correctness = torch.tensor([0.5, 0.9, 0.5, 0.1])
     # 0-1: more confident, less often right; 1-2 and 2-3: the reverse; 3-0: the orders agree.
-    entries = prepare_entries(logits, torch.zeros(4, dtype=torch.long))
-    expected = torch.tensor([1.0, 1.0, 1.0, 0.0])
-    assert torch.equal(ranking_condition(entries, correctness), expected)
+    softmax = softmax_summary(logits, torch.zeros(4, dtype=torch.long))
+    assert is_ranked_wrongly(softmax, correctness).tolist() == [True, True, True, False]
     # Ignored entries are jumped over: 0 now meets 2, of equal correctness.
-    entries = prepare_entries(logits, torch.tensor([0, -100, 0, 0]))
-    expected = torch.tensor([0.0, 0.0, 1.0, 0.0])
-    gate = ranking_condition(entries, correctness) * entries.valid
-    assert torch.equal(gate, expected)
+    softmax = softmax_summary(logits, torch.tensor([0, -100, 0, 0]), ignore_index=-100)
+    found = is_ranked_wrongly(softmax, correctness) & softmax.valid
+    assert found.tolist() == [False, False, True, False]
 
 
 def test_ranking_gates_the_unconditional_penalty() -> None:
@@ -241,7 +239,7 @@ def test_ranking_gates_the_unconditional_penalty() -> None:
     gated = acls_penalty(
         logits, target, condition="ranking", correctness=correctness, reduction="none"
     )
-    gate = ranking_condition(prepare_entries(logits, target), correctness)
+    gate = is_ranked_wrongly(softmax_summary(logits, target), correctness)
     assert 0 < gate.sum() < 9
     torch.testing.assert_close(gated, gate * ungated)
     fresh = acls_penalty(logits, target, condition="ranking", correctness=torch.zeros(9))

@@ -2,57 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import Tensor
 
 from sfumato.labels._entries import full_precision, prepare_entries, reduce_entries
 
 
 def test_ignored_entries_are_marked_and_safe_to_gather() -> None:
     logits = torch.randn(3, 4)
-    entries = prepare_entries(logits, torch.tensor([2, 255, 0]), ignore_index=255)
-    assert entries.valid.tolist() == [True, False, True]
-    assert entries.indices.tolist() == [2, 0, 0]
-    assert not entries.is_soft
-    assert entries.num_classes == 4
+    plain = prepare_entries(logits, torch.tensor([2, 255, 0]), ignore_index=255).plain()
+    assert plain.valid.tolist() == [True, False, True]
+    assert plain.target.tolist() == [2, 0, 0]
+    assert plain.count == 2
+    assert not plain.logits[1].any()
 
 
 def test_without_target_everything_is_valid() -> None:
     entries = prepare_entries(torch.randn(2, 3, 5), None)
-    assert entries.valid.shape == (2, 5)
-    assert entries.valid.all()
+    assert entries.shape == (2, 5)
+    assert entries.plain().valid is None
+    assert entries.softmax().valid is None
+    assert entries.softmax().count == entries.plain().count == 10
 
 
 def test_unsigned_labels_do_not_wrap_the_ignore_index() -> None:
     # As uint8, -100 is 156.
     target = torch.tensor([156, 0], dtype=torch.uint8)
     entries = prepare_entries(torch.randn(2, 200), target, ignore_index=-100)
-    assert entries.valid.all()
+    assert entries.plain().valid is None
+    assert entries.softmax().count == 2
 
 
 def test_ignore_index_may_be_a_class() -> None:
     entries = prepare_entries(torch.randn(2, 3), torch.tensor([0, 1]), ignore_index=0)
-    assert entries.valid.tolist() == [False, True]
+    assert entries.plain().valid.tolist() == [False, True]
+    assert entries.softmax().valid.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_becomes_single(dtype: torch.dtype) -> None:
     entries = prepare_entries(torch.randn(2, 3).to(dtype), torch.rand(2, 3).to(dtype))
-    assert entries.logits.dtype == entries.target.dtype == torch.float32
+    assert entries.logits.dtype == entries.soft_target.dtype == torch.float32
     assert prepare_entries(torch.randn(2, 3).double(), None).logits.dtype == torch.float64
-
-
-def test_rows_flatten_entries() -> None:
-    logits, target = torch.randn(2, 3, 4, 5), torch.randint(0, 3, (2, 4, 5))
-    rows = prepare_entries(logits, target).rows()
-    assert rows.logits.shape == (40, 3)
-    torch.testing.assert_close(rows.logits[27], logits[1, :, 1, 2])
-    assert rows.indices[27] == target[1, 1, 2]
-    soft = torch.rand(2, 3, 4, 5)
-    rows = prepare_entries(logits, soft).rows()
-    torch.testing.assert_close(rows.target[27], soft[1, :, 1, 2])
 
 
 def test_autocast_is_off_inside() -> None:
@@ -63,26 +57,37 @@ def test_autocast_is_off_inside() -> None:
             assert (logits @ logits).dtype == torch.float32
 
 
+class Some(NamedTuple):
+    """Three entries of which some count."""
+
+    valid: Tensor | None
+
+    @property
+    def count(self) -> int | Tensor:
+        return 3 if self.valid is None else self.valid.sum()
+
+
 def test_reductions() -> None:
-    values, valid = torch.tensor([1.0, 5.0, 3.0]), torch.tensor([True, False, True])
-    assert reduce_entries(values, valid, "mean").item() == 2.0
-    assert reduce_entries(values, valid, "sum").item() == 4.0
-    assert reduce_entries(values, valid, "none").tolist() == [1.0, 0.0, 3.0]
+    values, some = torch.tensor([1.0, 5.0, 3.0]), Some(torch.tensor([True, False, True]))
+    assert reduce_entries(values, some, "mean").item() == 2.0
+    assert reduce_entries(values, some, "sum").item() == 4.0
+    assert reduce_entries(values, some, "none").tolist() == [1.0, 0.0, 3.0]
+    assert reduce_entries(values, Some(None), "mean").item() == 3.0
     weight = torch.tensor([0.5, 9.0, 1.5])
-    assert reduce_entries(values, valid, "mean", entry_weight=weight).item() == 2.0
+    assert reduce_entries(values, some, "mean", weight=weight).item() == 2.0
 
 
 def test_ignored_infinity_does_not_spread() -> None:
-    values = torch.tensor([1.0, torch.inf], requires_grad=True)
-    mean = reduce_entries(values, torch.tensor([True, False]), "mean")
+    values = torch.tensor([1.0, torch.inf, 2.0], requires_grad=True)
+    mean = reduce_entries(values, Some(torch.tensor([True, False, True])), "mean")
     mean.backward()
-    assert mean.item() == 1.0
-    assert values.grad.tolist() == [1.0, 0.0]
+    assert mean.item() == 1.5
+    assert values.grad.tolist() == [0.5, 0.0, 0.5]
 
 
 def test_nothing_valid_gives_a_connected_zero() -> None:
     values = torch.ones(3, requires_grad=True)
-    mean = reduce_entries(values, torch.zeros(3, dtype=torch.bool), "mean")
+    mean = reduce_entries(values, Some(torch.zeros(3, dtype=torch.bool)), "mean")
     mean.backward()
     assert mean.item() == 0.0
     assert not values.grad.any()
@@ -128,5 +133,6 @@ def test_nothing_valid_gives_a_connected_zero() -> None:
 def test_bad_input(
     logits: Any, target: Any, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=message):
-        prepare_entries(logits, target, **options)
+    for read in ("softmax", "plain"):  # labels are looked at when they are read
+        with pytest.raises(error, match=message):
+            getattr(prepare_entries(logits, target, **options), read)()

@@ -103,15 +103,6 @@ def test_dense_with_ignored_is_the_flat_batch_without_them(layout: str) -> None:
     torch.testing.assert_close(dense.grad.movedim(1, -1).reshape(-1, 4), flat.grad)
 
 
-def test_many_blocks_equal_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    logits, target = batch(3, 4, 5, 6)
-    logits.requires_grad_()
-    (whole,) = torch.autograd.grad(mdca_loss(logits, target), logits)
-    monkeypatch.setattr("sfumato.labels._blocks.BLOCK_ELEMENTS", 50)
-    (parts,) = torch.autograd.grad(mdca_loss(logits, target), logits)
-    torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-15)
-
-
 def test_batch_of_one_and_two_classes() -> None:
     logits = torch.tensor([[math.log(3), 0.0]], dtype=torch.float64)
     assert mdca_penalty(logits, torch.tensor([1])).item() == pytest.approx(3 / 4)

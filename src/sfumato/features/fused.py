@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from sfumato._native import is_within_reach
-from sfumato._native.smooth import can_smooth, smooth_map
 from sfumato.features.blurring import Padding, blur_features
 from sfumato.features.probability import ProbKind, bound_features
+from sfumato.ops.library import is_within_reach
+from sfumato.ops.smoothing import can_smooth, smooth_map
 
 
 def is_compiled(kernel: tuple[float, ...], prob: ProbKind, padding: Padding) -> bool:
@@ -42,8 +42,7 @@ class _Smooth(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
         (z,) = ctx.saved_tensors
-        is_batched = torch._C._functorch.is_legacy_batchedtensor(upstream)
-        if is_within_reach(upstream) and not (torch.is_grad_enabled() or is_batched):
+        if is_within_reach(upstream) and not torch.is_grad_enabled():
             return smooth_map(z, ctx.temperature, upstream), None
         create_graph = torch.is_grad_enabled()
         with torch.enable_grad():

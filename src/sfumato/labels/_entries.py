@@ -1,30 +1,39 @@
-"""What every loss does first and last: check logits and target, mark valid entries, reduce.
+"""What every loss does first and last: check logits and target, reduce the values of the entries.
 
 An *entry* is one prediction: a row of `[N, C]` logits, a pixel of `[N, C, d1, ...]` logits. The
 class dimension is always dimension 1 and is never moved, so formulas written with `dim=1` serve
-images and dense prediction alike. A loss reads
+images and dense prediction alike. A loss of single entries reads
 
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    with full_precision(logits):
-        values = ...  # one number per entry, shape (N, ...), from entries.logits and entries.target
-        return reduce_entries(values, entries.valid, reduction)
+    softmax = entries.softmax()  # the one pass over the logits
+    values = ...  # one number per entry, (N, ...), from softmax.label, softmax.top, ...
+    return reduce_entries(values, softmax, reduction)
 
-Entries that are ignored carry class 0 in `entries.target`, so that gathering is safe everywhere;
-`reduce_entries` drops them from the sum and from the denominator.
+and one that needs the logits themselves takes `entries.plain()`.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_class_indices, check_floating, check_integer
+from sfumato._checks import check_choice, check_floating, check_integer
+from sfumato.ops.softmax import PlainSoftmax, SoftmaxSummary, softmax_summary, valid_entries
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = ("mean", "sum", "none")
+
+
+class Counted(Protocol):
+    """Entries of which some may be ignored."""
+
+    @property
+    def valid(self) -> Tensor | None: ...
+    @property
+    def count(self) -> int | Tensor: ...
 
 
 class Entries(NamedTuple):
@@ -32,53 +41,54 @@ class Entries(NamedTuple):
 
     Attributes:
         logits: (N, C, ...) in float32 or float64; half precision comes in as float32.
-        target: class indices (N, ...) int64, class 0 where ignored; or soft targets (N, C, ...) in
-            the precision of `logits`; or None where a penalty was called without a target.
-        valid: (N, ...) bool, False where ignored; one expanded True where it is known beforehand
-            that nothing is.
+        target: class indices (N, ...) int64, or None.
+        soft_target: (N, C, ...) in the precision of `logits`, or None.
+        ignore_index: class index of entries that are skipped.
     """
 
     logits: Tensor
     target: Tensor | None
-    valid: Tensor
-
-    @property
-    def is_soft(self) -> bool:
-        """Whether the target holds probabilities instead of class indices."""
-        return self.target is not None and self.target.is_floating_point()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether it is known without looking that no entry is ignored."""
-        return not is_traced() and not any(self.valid.stride())
+    soft_target: Tensor | None
+    ignore_index: int
 
     @property
     def num_classes(self) -> int:
         return self.logits.shape[1]
 
     @property
+    def shape(self) -> torch.Size:
+        """(N, ...), one number per entry."""
+        return self.logits.shape[:1] + self.logits.shape[2:]
+
+    @property
     def indices(self) -> Tensor:
         """The class indices; for losses that were prepared with `soft=False`."""
-        if self.target is None or self.is_soft:
+        if self.target is None:
             raise TypeError("target must hold class indices here")
         return self.target
 
-    def rows(self) -> Entries:
-        """The same entries with logits (E, C) and target, valid (E,); copies contiguous maps."""
-        classes = self.num_classes
+    def softmax(
+        self,
+        *,
+        margin: float | None = None,
+        wants_predicted: bool = False,
+        wants_totals: bool = False,
+    ) -> SoftmaxSummary:
+        """The numbers of each entry that losses are functions of."""
+        return softmax_summary(
+            self.logits,
+            self.target,
+            self.soft_target,
+            margin=margin,
+            ignore_index=self.ignore_index,
+            wants_predicted=wants_predicted,
+            wants_totals=wants_totals,
+        )
 
-        def flat(tensor: Tensor) -> Tensor:
-            return tensor.movedim(1, -1).reshape(-1, classes)
-
-        target = self.target
-        if target is not None:
-            target = flat(target) if self.is_soft else target.reshape(-1)
-        return Entries(flat(self.logits), target, self.valid.reshape(-1))
-
-
-def is_traced() -> bool:
-    """Whether values can't be looked at: under torch.compile, torch.export or torch.func."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    def plain(self) -> PlainSoftmax:
+        """The same with the logits themselves, for losses that need more than numbers."""
+        target, valid = valid_entries(self.target, self.num_classes, self.ignore_index)
+        return PlainSoftmax(self.logits, target, self.soft_target, valid=valid)
 
 
 def full_precision(logits: Tensor) -> AbstractContextManager[object]:
@@ -94,38 +104,36 @@ def check_reduction(reduction: str) -> None:
 def prepare_entries(
     logits: Tensor, target: Tensor | None, *, ignore_index: int = -100, soft: bool = True
 ) -> Entries:
-    """Check logits and target and mark the valid entries.
-
-    Label ranges are looked at in eager mode on the CPU only: it costs one pass over the labels,
-    never over the logits. An accelerator's own gather catches them without a synchronisation.
+    """Check logits and target; labels out of range are found when they are read.
 
     Args:
         logits: (N, C) or (N, C, d1, ...), floating point, C >= 2.
-        target: class indices (N, d1, ...), soft targets shaped like `logits`, or None (all valid).
+        target: class indices (N, d1, ...), soft targets shaped like `logits`, or None.
         ignore_index: class index whose entries are skipped; for class indices only.
         soft: whether this loss is defined for soft targets.
 
     Raises:
         TypeError: wrong kind of tensor, or soft targets where the loss has no meaning for them.
-        ValueError: shapes that don't fit, or labels outside [0, C).
+        ValueError: shapes that don't fit.
     """
     _check_logits(logits)
     check_integer("ignore_index", ignore_index, low=-(2**63))
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    entry_shape = logits.shape[:1] + logits.shape[2:]
-    everywhere = logits.new_ones((), dtype=torch.bool).expand(entry_shape)
+    if logits.dtype != torch.float64:
+        logits = logits.float()
     if target is None:
-        return Entries(logits, None, everywhere)
+        return Entries(logits, None, None, ignore_index)
     if not isinstance(target, Tensor):
         raise TypeError(f"target must be a tensor, got {type(target).__name__}")
     if target.is_floating_point():
         _check_soft_target(logits, target, ignore_index, allowed=soft)
-        return Entries(logits, target.to(logits.dtype), everywhere)
-    return _hard_entries(logits, target, everywhere, ignore_index)
+        return Entries(logits, None, target.to(logits.dtype), ignore_index)
+    _check_hard_target(logits, target)
+    # Before any comparison: uint8 labels would wrap a negative ignore_index.
+    return Entries(logits, target.long(), None, ignore_index)
 
 
 def reduce_entries(
-    values: Tensor, valid: Tensor, reduction: Reduction, *, entry_weight: Tensor | None = None
+    values: Tensor, counted: Counted, reduction: Reduction, *, weight: Tensor | None = None
 ) -> Tensor:
     """Reduce one value per entry; ignored entries count neither above nor below the line.
 
@@ -133,25 +141,27 @@ def reduce_entries(
 
     Args:
         values: (N, ...), one number per entry.
-        valid: (N, ...) bool.
+        counted: which entries count, and how many they are.
         reduction: "mean" over the valid entries, "sum", or "none" (0 at ignored entries).
-        entry_weight: (N, ...), the denominator of the mean when entries weigh differently (the
-            values are already multiplied by it), as in `F.cross_entropy(weight=...)`.
+        weight: (N, ...), whose sum is the denominator of the mean when entries weigh differently
+            (the values are already multiplied by it), as in `F.cross_entropy(weight=...)`.
     """
-    values = torch.where(valid, values, torch.zeros_like(values))
+    valid = counted.valid
+    if valid is not None:
+        values = torch.where(valid, values, 0.0)
     if reduction == "none":
         return values
     if reduction == "sum":
         return values.sum()
-    return values.sum() / mean_denominator(values, valid, entry_weight)
+    if weight is not None:
+        total = (weight if valid is None else torch.where(valid, weight, 0.0)).sum()
+        return values.sum() / torch.where(total > 0, total, 1.0)
+    return values.sum() / at_least_one(counted.count)
 
 
-def mean_denominator(values: Tensor, valid: Tensor, entry_weight: Tensor | None = None) -> Tensor:
-    """Number (or total weight) of the valid entries, at least 1 (or any positive number)."""
-    if entry_weight is None:
-        return valid.sum().clamp(min=1).to(values.dtype)
-    total = torch.where(valid, entry_weight, torch.zeros_like(entry_weight)).sum()
-    return torch.where(total > 0, total, torch.ones_like(total))
+def at_least_one(count: int | Tensor) -> int | Tensor:
+    """A number of entries to divide by."""
+    return count.clamp(min=1) if isinstance(count, Tensor) else max(1, count)
 
 
 def _check_logits(logits: Tensor) -> None:
@@ -186,23 +196,13 @@ def _check_soft_target(logits: Tensor, target: Tensor, ignore_index: int, *, all
         )
 
 
-def _hard_entries(logits: Tensor, target: Tensor, everywhere: Tensor, ignore_index: int) -> Entries:
+def _check_hard_target(logits: Tensor, target: Tensor) -> None:
     if target.dtype == torch.bool or target.is_complex():
         raise TypeError(f"target must hold integer class indices, got {target.dtype}")
-    if target.shape != everywhere.shape:
+    expected = logits.shape[:1] + logits.shape[2:]
+    if target.shape != expected:
         raise ValueError(
-            f"target must have shape {tuple(everywhere.shape)} (class indices) or "
+            f"target must have shape {tuple(expected)} (class indices) or "
             f"{tuple(logits.shape)} (soft targets, floating point) for logits of shape "
             f"{tuple(logits.shape)}, got {tuple(target.shape)}"
         )
-    # Before any comparison: uint8 labels would wrap a negative ignore_index.
-    target = target.long()
-    classes = logits.shape[1]
-    if not is_traced() and target.device.type == "cpu" and target.numel() > 0:
-        low, high = target.aminmax()
-        if low < 0 or high >= classes:
-            check_class_indices("target", target, classes, ignore_index=ignore_index)
-        elif not 0 <= ignore_index < classes:
-            return Entries(logits, target, everywhere)
-    valid = target != ignore_index
-    return Entries(logits, torch.where(valid, target, 0), valid)

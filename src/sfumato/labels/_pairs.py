@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from sfumato.labels._entries import is_traced
+from sfumato.ops.library import is_watched
 
 # Elements of one block of rows: its few working tensors stay in cache for all pairs.
 _BLOCK_ELEMENTS = 1 << 17
@@ -30,7 +30,7 @@ def pair_sum(logits: Tensor) -> Tensor:
     Returns:
         (N,).
     """
-    if is_traced() or forward_ad.unpack_dual(logits).tangent is not None:
+    if is_watched() or forward_ad.unpack_dual(logits).tangent is not None:
         return _plain(logits)
     values: Tensor = _Pairs.apply(logits)[0]
     return values

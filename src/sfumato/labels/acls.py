@@ -2,13 +2,73 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_choice, check_floating, check_number
-from sfumato.labels._acls import ACLSTerm, Condition, Form, Smoothing, ranking_condition
-from sfumato.labels._entries import Entries, Reduction, check_reduction, prepare_entries
-from sfumato.labels._fused import Weighted, evaluate_terms
-from sfumato.labels.cross_entropy import cross_entropy_term
+from sfumato.labels._entries import (
+    Entries,
+    Reduction,
+    check_reduction,
+    prepare_entries,
+    reduce_entries,
+)
+from sfumato.labels._neighbours import next_valid
+from sfumato.labels.cross_entropy import cross_entropy_fidelity
+from sfumato.ops.softmax import SoftmaxSummary
+
+Form = Literal["paper", "gradient", "released"]
+Smoothing = Literal["adaptive", "constant"]
+Condition = Literal["margin", "always", "ranking"]
+
+
+class _Equation(NamedTuple):
+    """The parameters of the regulariser, and its value for each entry."""
+
+    margin: float
+    predicted_weight: float
+    other_weight: float
+    form: Form
+    smoothing: Smoothing
+    condition: Condition
+
+    @property
+    def counted_from(self) -> float:
+        """Without the condition every class counts, however near it is."""
+        return self.margin if self.condition == "margin" else 0.0
+
+    def values(self, softmax: SoftmaxSummary, num_classes: int) -> Tensor:
+        predicted, others = self._predicted(softmax), self._others(softmax, num_classes)
+        weight = self.other_weight / (num_classes - 1)
+        values = self.predicted_weight * predicted + weight * others  # Eq. (13)
+        # Eq. (12) is the derivative of half the squares of Eq. (13).
+        is_half = self.form == "gradient" and self.smoothing == "adaptive"
+        return values / 2 if is_half else values
+
+    def _predicted(self, softmax: SoftmaxSummary) -> Tensor:
+        if self.form == "released":
+            distance = softmax.highest - self.margin
+        elif self.form == "gradient":
+            low = (softmax.highest - softmax.range).detach()
+            distance = softmax.highest - low - self.margin
+        else:
+            distance = softmax.range - self.margin
+        if self.condition == "margin":
+            distance = distance.relu()  # Eq. (11)
+        if self.smoothing == "adaptive":
+            distance = distance.square()  # Eq. (10)
+        return distance * softmax.top_ties if self.form == "released" else distance
+
+    def _others(self, softmax: SoftmaxSummary, num_classes: int) -> Tensor:
+        """The sum over the classes below the top, which is held constant."""
+        if self.condition == "margin":
+            return softmax.squares if self.smoothing == "adaptive" else softmax.excess
+        margin, number = self.margin, num_classes - 1
+        if self.smoothing == "constant":
+            return softmax.excess - margin * number
+        return softmax.squares - 2 * margin * softmax.excess + margin**2 * number
 
 
 def acls_penalty(
@@ -79,11 +139,13 @@ def acls_penalty(
         Eq. (12) is the derivative of Eq. (13) only up to a factor 2 and with the minimum constant;
         its gradient doesn't sum to zero over the classes, so that logits drift.
     """
-    term = _term(margin, predicted_weight, other_weight, form, smoothing, condition)
+    equation = _equation(margin, predicted_weight, other_weight, form, smoothing, condition)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    penalty = Weighted(term, _gate(entries, condition, correctness))
-    return evaluate_terms(entries, [penalty], reduction, fused=term.is_fused)
+    softmax = entries.softmax(margin=equation.counted_from)
+    values = equation.values(softmax, entries.num_classes)
+    values = _gated(values, softmax, entries, condition, correctness)
+    return reduce_entries(values, softmax, reduction)
 
 
 def acls_loss(
@@ -136,17 +198,34 @@ def acls_loss(
         Park et al. 2023 (ACLS), Eq. (10)-(14). Forms, normalisation and `Differs:` in
         `acls_penalty`.
     """
-    term = _term(margin, predicted_weight, other_weight, form, smoothing, condition)
+    equation = _equation(margin, predicted_weight, other_weight, form, smoothing, condition)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    fidelity = cross_entropy_term(entries, class_weight=class_weight)
-    penalty = Weighted(term, _gate(entries, condition, correctness))
-    return evaluate_terms(entries, [fidelity, penalty], reduction, fused=term.is_fused)  # Eq. (14)
+    fidelity = cross_entropy_fidelity(
+        entries, class_weight=class_weight, margin=equation.counted_from
+    )
+    values = equation.values(fidelity.softmax, entries.num_classes)
+    values = _gated(values, fidelity.softmax, entries, condition, correctness)
+    return fidelity.plus(values, reduction)  # Eq. (14)
 
 
 class ACLSLoss(nn.Module):
-    """`acls_loss` as a module."""
+    """Adaptive and conditional label smoothing as a module; see `acls_loss`.
 
+    Args:
+        margin: M; 6 for CIFAR-10, 10 for Tiny-ImageNet, ImageNet and PASCAL VOC.
+        predicted_weight: lambda_1 of the predicted class; 0.1 everywhere.
+        other_weight: lambda_2 of the other classes; 0.01 everywhere.
+        form: "paper", "gradient" (Eq. 12 to the letter) or "released" (the authors' code).
+        smoothing: "adaptive", or "constant" for the conditional-only ablation.
+        condition: "margin", or "always" and "ranking" for the ablations; "ranking" needs
+            `correctness` in the call.
+        class_weight: (C,), for the cross entropy only.
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the other entries, "sum" or "none".
+    """
+
+    is_of_single_entries: ClassVar[bool] = True
     class_weight: Tensor | None
 
     def __init__(
@@ -163,7 +242,7 @@ class ACLSLoss(nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        _term(margin, predicted_weight, other_weight, form, smoothing, condition)
+        _equation(margin, predicted_weight, other_weight, form, smoothing, condition)
         check_reduction(reduction)
         self.margin = margin
         self.predicted_weight = predicted_weight
@@ -192,38 +271,57 @@ class ACLSLoss(nn.Module):
         )
 
 
-def _term(
+def _equation(
     margin: float,
     predicted_weight: float,
     other_weight: float,
     form: Form,
     smoothing: Smoothing,
     condition: Condition,
-) -> ACLSTerm:
+) -> _Equation:
     check_number("margin", margin, low=0.0)
     check_number("predicted_weight", predicted_weight, low=0.0)
     check_number("other_weight", other_weight, low=0.0)
     check_choice("form", form, ("paper", "gradient", "released"))
     check_choice("smoothing", smoothing, ("adaptive", "constant"))
     check_choice("condition", condition, ("margin", "always", "ranking"))
-    return ACLSTerm(margin, predicted_weight, other_weight, form, smoothing, condition == "margin")
+    return _Equation(margin, predicted_weight, other_weight, form, smoothing, condition)
 
 
-def _gate(entries: Entries, condition: Condition, correctness: Tensor | None) -> float | Tensor:
-    """1, or under "ranking" the indicator of each entry."""
+def _gated(
+    values: Tensor,
+    softmax: SoftmaxSummary,
+    entries: Entries,
+    condition: Condition,
+    correctness: Tensor | None,
+) -> Tensor:
+    """The values, under "ranking" only where confidence and correctness disagree in order."""
     if condition != "ranking":
         if correctness is not None:
             raise ValueError(f'correctness is used by condition="ranking" only, got {condition!r}')
-        return 1.0
+        return values
     if correctness is None:
         raise ValueError(
             'condition="ranking" needs correctness, one number per entry: '
             "pass CorrectnessHistory.correctness(index)"
         )
     check_floating("correctness", correctness)
-    if correctness.shape != entries.valid.shape:
+    if correctness.shape != entries.shape:
         raise ValueError(
-            f"correctness must have shape {tuple(entries.valid.shape)}, one number per entry, "
+            f"correctness must have shape {tuple(entries.shape)}, one number per entry, "
             f"got {tuple(correctness.shape)}"
         )
-    return ranking_condition(entries, correctness)
+    return torch.where(is_ranked_wrongly(softmax, correctness), values, 0.0)
+
+
+def is_ranked_wrongly(softmax: SoftmaxSummary, correctness: Tensor) -> Tensor:
+    """Where confidence and correctness order an entry and the next valid one differently.
+
+    H(n, m) (p_n - p_m) < 0 with H(n, m) the difference in correctness; the last valid entry is
+    compared with the first.
+    """
+    confidence = softmax.top.detach().exp()
+    partner = next_valid(softmax.valid, confidence)
+    history = correctness.to(confidence)
+    lead, gap = history - partner(history), confidence - partner(confidence)
+    return lead * gap < 0  # supplement Eq. (21)

@@ -15,12 +15,11 @@ from sfumato.labels._entries import (
     Entries,
     Reduction,
     check_reduction,
-    full_precision,
     prepare_entries,
     reduce_entries,
 )
-from sfumato.labels._summary import log_prob_of_target
 from sfumato.labels.correctness import check_index, gather_columns
+from sfumato.ops.softmax import PlainSoftmax
 
 
 def cape_penalty(
@@ -69,9 +68,8 @@ def cape_penalty(
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
     accuracy = _checked_accuracy(accuracy, entries)
-    with full_precision(logits):
-        _, values = _label_and_penalty(entries, accuracy)
-        return reduce_entries(values, entries.valid, reduction)
+    plain = entries.plain()
+    return reduce_entries(_penalty(plain, accuracy), plain, reduction)
 
 
 def cape_loss(
@@ -117,9 +115,9 @@ def cape_loss(
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
     accuracy = _checked_accuracy(accuracy, entries)
-    with full_precision(logits):
-        label, penalty = _label_and_penalty(entries, accuracy)
-        return reduce_entries(weight * penalty - label, entries.valid, reduction)
+    plain = entries.plain()
+    values = weight * _penalty(plain, accuracy) - plain.label
+    return reduce_entries(values, plain, reduction)
 
 
 class BinAccuracy(nn.Module):
@@ -234,25 +232,23 @@ class CaPELoss(nn.Module):
         )
 
 
-def _label_and_penalty(entries: Entries, accuracy: Tensor) -> tuple[Tensor, Tensor]:
-    """log p of the label, and the distance of the confidence from the accuracy."""
-    log_probs = entries.logits.log_softmax(1)
-    log_top, predicted = log_probs.max(1, keepdim=True)
-    others = log_probs.scatter(1, predicted, -torch.inf)
+def _penalty(plain: PlainSoftmax, accuracy: Tensor) -> Tensor:
+    """The distance of the confidence from the accuracy."""
+    log_top, predicted = plain.log_probs.max(1, keepdim=True)
+    others = plain.log_probs.scatter(1, predicted, -torch.inf)
     # Relative to the second class: logsumexp of huge negative numbers has a coarse gradient.
     second = others.detach().amax(1, keepdim=True)
     log_rest = (others - second).logsumexp(1) + second.squeeze(1)  # log(1 - p_top)
     known = ~accuracy.isnan()
     share = torch.where(known, accuracy, torch.zeros_like(accuracy))
-    penalty = -(share * log_top.squeeze(1) + (1 - share) * log_rest) * known
-    return log_prob_of_target(log_probs, entries), penalty
+    return -(share * log_top.squeeze(1) + (1 - share) * log_rest) * known
 
 
 def _checked_accuracy(accuracy: Tensor, entries: Entries) -> Tensor:
     check_floating("accuracy", accuracy, hint="Pass bins.accuracy(index)")
-    if accuracy.shape != entries.valid.shape:
+    if accuracy.shape != entries.shape:
         raise ValueError(
-            f"accuracy must hold one number per entry, shape {tuple(entries.valid.shape)}, "
+            f"accuracy must hold one number per entry, shape {tuple(entries.shape)}, "
             f"got {tuple(accuracy.shape)}"
         )
     return accuracy.to(entries.logits)

@@ -6,13 +6,14 @@ Reference: Cheng and Vasconcelos, "Calibrating Deep Neural Networks by Pairwise 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._checks import check_number
 from sfumato.labels._entries import (
-    Entries,
     Reduction,
     check_reduction,
     full_precision,
@@ -20,6 +21,7 @@ from sfumato.labels._entries import (
     reduce_entries,
 )
 from sfumato.labels._pairs import pair_sum
+from sfumato.ops.softmax import PlainSoftmax
 
 
 def discrimination_penalty(
@@ -61,8 +63,8 @@ def discrimination_penalty(
     """
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
-    with full_precision(logits):
-        return reduce_entries(_discrimination(entries), entries.valid, reduction)
+    plain = entries.plain()
+    return reduce_entries(_discrimination(plain), plain, reduction)
 
 
 def exclusion_penalty(
@@ -109,8 +111,8 @@ def exclusion_penalty(
     """
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
-    with full_precision(logits):
-        return reduce_entries(_exclusion(entries), entries.valid, reduction)
+    plain = entries.plain()
+    return reduce_entries(_exclusion(plain), plain, reduction)
 
 
 def cpc_loss(
@@ -159,16 +161,23 @@ def cpc_loss(
     check_number("exclusion_weight", exclusion_weight, low=0.0)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
-    with full_precision(logits):
-        label = entries.indices.unsqueeze(1)
-        values = -entries.logits.log_softmax(1).gather(1, label).squeeze(1)
-        values = values + discrimination_weight * _discrimination(entries)  # Eq. (2)
-        values = values + exclusion_weight * _exclusion(entries)  # Eq. (2)
-        return reduce_entries(values, entries.valid, reduction)
+    plain = entries.plain()
+    values = discrimination_weight * _discrimination(plain) - plain.label  # Eq. (2)
+    return reduce_entries(values + exclusion_weight * _exclusion(plain), plain, reduction)
 
 
 class CPCLoss(nn.Module):
-    """`cpc_loss` as a module."""
+    """Cross entropy plus the two pairwise terms of CPC as a module; see `cpc_loss`.
+
+    Args:
+        discrimination_weight: lambda_1, of `discrimination_penalty`.
+        exclusion_weight: lambda_2, of `exclusion_penalty`.
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the other entries, "sum" or "none".
+    """
+
+    takes_soft_targets: ClassVar[bool] = False
+    is_of_single_entries: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -198,20 +207,27 @@ class CPCLoss(nn.Module):
         )
 
 
-def _discrimination(entries: Entries) -> Tensor:
-    label = entries.indices.unsqueeze(1)
-    gap = entries.logits.gather(1, label) - entries.logits
+def _label(plain: PlainSoftmax) -> Tensor:
+    if plain.target is None:
+        raise TypeError("target must hold class indices here")
+    return plain.target.unsqueeze(1)
+
+
+def _discrimination(plain: PlainSoftmax) -> Tensor:
+    label = _label(plain)
+    gap = plain.logits.gather(1, label) - plain.logits
     # The label is no contestant of itself: an infinite lead costs nothing and has no gradient.
     contests = F.logsigmoid(gap.scatter(1, label, torch.inf))
-    return -contests.sum(1) / (entries.num_classes - 1)  # Eq. (3)
+    return -contests.sum(1) / (plain.logits.shape[1] - 1)  # Eq. (3)
 
 
-def _exclusion(entries: Entries) -> Tensor:
-    others = entries.num_classes - 1
-    if others == 1:
-        return entries.logits.sum(1) * 0.0  # no pair, and still part of the graph
-    rows = entries.rows()
-    column = torch.arange(others, device=rows.logits.device)
-    keep = column + (column >= rows.indices.unsqueeze(1)).long()  # every class but the label
-    values = pair_sum(rows.logits.gather(1, keep)) / (others * (others - 1))  # Eq. (4)
-    return values.view(entries.valid.shape)
+def _exclusion(plain: PlainSoftmax) -> Tensor:
+    others = plain.logits.shape[1] - 1
+    if others == 1:  # no pair, and still part of the graph
+        return torch.where(plain.logits.isnan(), plain.logits, 0.0).sum(1)
+    rows = plain.logits.movedim(1, -1).reshape(-1, others + 1)
+    column = torch.arange(others, device=rows.device)
+    keep = column + (column >= _label(plain).reshape(-1, 1)).long()  # every class but the label
+    with full_precision(rows):
+        values = pair_sum(rows.gather(1, keep)) / (others * (others - 1))  # Eq. (4)
+    return values.view(plain.logits.shape[:1] + plain.logits.shape[2:])

@@ -7,7 +7,7 @@ in the ACLS supplement, Eq. (18)-(21).
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,12 @@ from sfumato.labels._entries import (
     Entries,
     Reduction,
     check_reduction,
-    full_precision,
     prepare_entries,
     reduce_entries,
 )
-from sfumato.labels._summary import label_and_top, log_prob_of_target
+from sfumato.labels._neighbours import next_valid
 from sfumato.labels.correctness import CorrectnessHistory
+from sfumato.ops.softmax import SoftmaxSummary
 
 ConfidenceKind = Literal["softmax", "margin", "entropy"]
 
@@ -78,10 +78,8 @@ def ranking_penalty(
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
     correctness = _checked_correctness(correctness, entries)
-    with full_precision(logits):
-        _, measured, _ = _measure(entries, confidence)
-        ranking = _ranking(measured, correctness, entries.valid)
-        return reduce_entries(ranking, entries.valid, reduction)
+    softmax, measured = _measure(entries, confidence)
+    return reduce_entries(_ranking(measured, correctness, softmax.valid), softmax, reduction)
 
 
 def crl_loss(
@@ -130,8 +128,8 @@ def crl_loss(
     check_choice("confidence", confidence, get_args(ConfidenceKind))
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    values, _ = _loss_values(entries, correctness, weight, confidence)
-    return reduce_entries(values, entries.valid, reduction)
+    softmax, values = _loss_values(entries, correctness, weight, confidence)
+    return reduce_entries(values, softmax, reduction)
 
 
 class CRLLoss(nn.Module):
@@ -157,6 +155,8 @@ class CRLLoss(nn.Module):
         tensor([0, 0, 1])
     """
 
+    takes_soft_targets: ClassVar[bool] = False
+
     def __init__(
         self,
         num_samples: int,
@@ -180,57 +180,51 @@ class CRLLoss(nn.Module):
         """Args: logits (N, C, ...), class indices (N, ...), data set indices shaped like them."""
         entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
         correctness = self.history.correctness(index)
-        values, predicted = _loss_values(entries, correctness, self.weight, self.confidence)
+        softmax, values = _loss_values(entries, correctness, self.weight, self.confidence)
         if self.training:
-            right = predicted == entries.indices
+            right = softmax.predicted == entries.indices
             index = index.to(right.device)
-            self.history.update(index[entries.valid], right[entries.valid])
-        return reduce_entries(values, entries.valid, self.reduction)
+            if softmax.valid is not None:
+                index, right = index[softmax.valid], right[softmax.valid]
+            self.history.update(index, right)
+        return reduce_entries(values, softmax, self.reduction)
 
 
 def _loss_values(
     entries: Entries, correctness: Tensor, weight: float, kind: ConfidenceKind
-) -> tuple[Tensor, Tensor]:
-    """Loss and predicted class of every entry."""
+) -> tuple[SoftmaxSummary, Tensor]:
     correctness = _checked_correctness(correctness, entries)
-    with full_precision(entries.logits):
-        label, confidence, predicted = _measure(entries, kind)
-        return weight * _ranking(confidence, correctness, entries.valid) - label, predicted
+    softmax, confidence = _measure(entries, kind)
+    ranking = _ranking(confidence, correctness, softmax.valid)
+    return softmax, weight * ranking - softmax.label
 
 
-def _measure(entries: Entries, kind: ConfidenceKind) -> tuple[Tensor, Tensor, Tensor]:
-    """log p of the label, confidence and predicted class of every entry."""
-    if kind == "softmax":
-        label, top, predicted = label_and_top(entries)
-        return label, top.exp(), predicted
-    log_probs = entries.logits.log_softmax(1)
-    label, predicted = log_prob_of_target(log_probs, entries), log_probs.max(1).indices
+def _measure(entries: Entries, kind: ConfidenceKind) -> tuple[SoftmaxSummary, Tensor]:
+    """The numbers of every entry, and its confidence."""
     if kind == "margin":
-        first, second = log_probs.topk(2, dim=1).values.exp().unbind(1)
-        return label, first - second, predicted
-    # 0 log 0 = 0 where a class is masked by -inf.
-    products = log_probs.exp() * log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
-    return label, products.sum(1) / math.log(entries.num_classes), predicted
+        plain = entries.plain()
+        first, second = plain.log_probs.topk(2, dim=1).values.exp().unbind(1)
+        return plain, first - second
+    softmax = entries.softmax(wants_predicted=True)
+    if kind == "softmax":
+        return softmax, softmax.top.exp()
+    return softmax, softmax.entropy / math.log(entries.num_classes)
 
 
-def _ranking(confidence: Tensor, correctness: Tensor, valid: Tensor) -> Tensor:
-    """One hinge per entry, with the next valid entry as its partner; 0 at ignored entries."""
-    # Stable: valid entries first, in their order, whatever lies between them.
-    order = (~valid.flatten()).byte().argsort(stable=True)
-    place = torch.arange(len(order), device=order.device)
-    following = torch.where(place + 1 < valid.sum(), place + 1, 0)
-    confidence, correctness = confidence.flatten()[order], correctness.flatten()[order]
-    lead = correctness - correctness[following]  # H(n, m)
-    gap = confidence - confidence[following]
-    hinge = (lead.abs() - lead.sign() * gap).relu() * (lead != 0)  # Eq. (18)
-    return torch.zeros_like(hinge).scatter(0, order, hinge).view(valid.shape)
+def _ranking(confidence: Tensor, correctness: Tensor, valid: Tensor | None) -> Tensor:
+    """One hinge per entry, with the next valid entry as its partner."""
+    partner = next_valid(valid, confidence)
+    lead = correctness - partner(correctness)  # H(n, m)
+    gap = confidence - partner(confidence)
+    # Without a lead there is nothing to rank.
+    return torch.where(lead != 0, lead.abs() - lead.sign() * gap, 0.0).relu()  # Eq. (18)
 
 
 def _checked_correctness(correctness: Tensor, entries: Entries) -> Tensor:
     check_floating("correctness", correctness, hint="Pass history.correctness(index)")
-    if correctness.shape != entries.valid.shape:
+    if correctness.shape != entries.shape:
         raise ValueError(
-            f"correctness must hold one number per entry, shape {tuple(entries.valid.shape)}, "
+            f"correctness must hold one number per entry, shape {tuple(entries.shape)}, "
             f"got {tuple(correctness.shape)}"
         )
     return correctness.to(entries.logits)

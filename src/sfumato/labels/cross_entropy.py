@@ -2,87 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_choice, check_floating, check_number
-from sfumato.labels._block import Block
-from sfumato.labels._entries import Entries, Reduction, check_reduction, prepare_entries
-from sfumato.labels._fused import Weighted, evaluate_terms
+from sfumato.labels._entries import (
+    Entries,
+    Reduction,
+    check_reduction,
+    prepare_entries,
+    reduce_entries,
+)
 from sfumato.labels.targets import SmoothingOver, smoothing_masses
+from sfumato.ops.softmax import SoftmaxSummary, valid_entries
 
 
-@dataclass(frozen=True)
-class CrossEntropyTerm:
-    """-sum_k w_k q_k log p_k with q the smoothed target; the fidelity of most losses.
+class Fidelity(NamedTuple):
+    """Cross entropy of each entry, and the numbers of its softmax for a penalty to be added.
 
     Attributes:
-        smoothing: amount.
-        over: "all" classes or the "others".
-        class_weight: w, (C,), or None for 1.
+        softmax: the one pass over the logits.
+        values: -sum_k w_k q_k log p_k with q the smoothed target, (N, ...).
+        weight: w of each entry's label, which the mean divides by the sum of; None for 1.
     """
 
-    smoothing: float = 0.0
-    over: SmoothingOver = "all"
-    class_weight: Tensor | None = None
+    softmax: SoftmaxSummary
+    values: Tensor
+    weight: Tensor | None
 
-    @property
-    def needs_only_summary(self) -> bool:
-        return self.class_weight is None
+    def plus(self, penalty: Tensor, reduction: Reduction) -> Tensor:
+        """The reduced sum with the values of a penalty, whose mean is over the entries."""
+        if self.weight is None:
+            return reduce_entries(self.values + penalty, self.softmax, reduction)
+        return self.alone(reduction) + reduce_entries(penalty, self.softmax, reduction)
 
-    def values(self, logits: Tensor, target: Tensor | None) -> Tensor:
-        if target is None:
-            raise TypeError("cross entropy needs a target")
-        factor, mass = smoothing_masses(self.smoothing, logits.shape[1], self.over)
-        surprise = -torch.log_softmax(logits, 1)
-        if self.class_weight is not None:
-            surprise = surprise * _along_classes(self.class_weight, logits)
-        if target.is_floating_point():
-            values = factor * (surprise * target).sum(1)  # Eq. (1)
-        else:
-            values = factor * surprise.gather(1, target.unsqueeze(1)).squeeze(1)
-        return values + mass * surprise.sum(1) if self.smoothing else values  # Eq. (4)
-
-    def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
-        if self.class_weight is not None or block.labels.is_floating_point():
-            return self._accumulate_weights(block, scale)
-        factor, mass = smoothing_masses(self.smoothing, block.num_classes, self.over)
-        if block.gradient is not None:
-            block.add_probs(scale)  # Eq. (5): p - q
-            block.add_at_label(-factor * scale)
-            if self.smoothing:
-                block.add_everywhere(-mass * scale)
-        logit = block.label_distance
-        if self.smoothing:
-            logit = factor * logit + mass * block.sum_of_distances
-        return block.normaliser, logit
-
-    def _accumulate_weights(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
-        """The general case, with a weight t_k = w_k q_k for every class."""
-        factor, mass = smoothing_masses(self.smoothing, block.num_classes, self.over)
-        weights = block.take()
-        if block.labels.is_floating_point():
-            torch.mul(block.labels, factor, out=weights)
-        else:
-            weights.zero_().scatter_(1, block.labels, factor)
-        if self.smoothing:
-            weights.add_(mass)
-        if self.class_weight is not None:
-            weights.mul_(_along_classes(self.class_weight, block.logits))
-        total = weights.sum(1, keepdim=True)
-        logit = torch.mul(weights, block.shifted, out=block.scratch).sum(1, keepdim=True)
-        if block.gradient is not None:
-            block.add_probs(scale * total)
-            block.add(weights, scale, factor=-1.0)
-        return block.normaliser, logit, total
-
-    def finish(self, statistics: Sequence[Tensor], num_classes: int) -> Tensor:
-        normaliser, logit, *total = statistics
-        log_normaliser = normaliser.log()
-        return (total[0] * log_normaliser if total else log_normaliser) - logit
+    def alone(self, reduction: Reduction) -> Tensor:
+        """The reduced cross entropy."""
+        return reduce_entries(self.values, self.softmax, reduction, weight=self.weight)
 
 
 def cross_entropy_loss(
@@ -132,15 +90,24 @@ def cross_entropy_loss(
     """
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    fidelity = cross_entropy_term(
+    fidelity = cross_entropy_fidelity(
         entries, smoothing=smoothing, smoothing_over=smoothing_over, class_weight=class_weight
     )
-    return evaluate_terms(entries, [fidelity], reduction)
+    return fidelity.alone(reduction)
 
 
 class CrossEntropyLoss(nn.Module):
-    """`cross_entropy_loss` as a module."""
+    """Cross entropy with label smoothing as a module; see `cross_entropy_loss`.
 
+    Args:
+        smoothing: amount a in [0, 1]; MbLS and ACLS compare with 0.05.
+        smoothing_over: spread it over "all" C classes or over the C - 1 "others".
+        class_weight: (C,) w; the mean over class indices divides by the sum of the labels' weights.
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the other entries, "sum" or "none".
+    """
+
+    is_of_single_entries: ClassVar[bool] = True
     class_weight: Tensor | None
 
     def __init__(
@@ -173,17 +140,32 @@ class CrossEntropyLoss(nn.Module):
         )
 
 
-def cross_entropy_term(
+def cross_entropy_fidelity(
     entries: Entries,
     *,
     smoothing: float = 0.0,
     smoothing_over: SmoothingOver = "all",
     class_weight: Tensor | None = None,
-) -> Weighted:
-    """The cross-entropy term of a loss, with the denominator that its class weights ask for."""
+    margin: float | None = None,
+) -> Fidelity:
+    """The fidelity of most losses; `margin` is that of the penalty to be added."""
     _check_smoothing(smoothing, smoothing_over)
-    term = CrossEntropyTerm(smoothing, smoothing_over, class_weight)
-    return Weighted(term, entry_weight=label_weight(entries, class_weight))
+    weight = None
+    factor, mass = smoothing_masses(smoothing, entries.num_classes, smoothing_over)
+    if class_weight is not None:
+        weight = label_weight(entries, class_weight)
+        if smoothing or weight is None:  # every class has a share of its own: w_k q_k
+            shares = _shares(entries, factor, mass) * _along_classes(class_weight, entries.logits)
+            entries = entries._replace(soft_target=shares)
+            softmax = entries.softmax(margin=margin)
+            return Fidelity(softmax, -softmax.label, weight)
+    softmax = entries.softmax(margin=margin)
+    values = -softmax.label  # Eq. (1)
+    if weight is not None:
+        values = values * weight
+    if smoothing:
+        values = factor * values - mass * softmax.total  # Eq. (4)
+    return Fidelity(softmax, values, weight)
 
 
 def label_weight(entries: Entries, class_weight: Tensor | None) -> Tensor | None:
@@ -198,7 +180,22 @@ def label_weight(entries: Entries, class_weight: Tensor | None) -> Tensor | None
         )
     if class_weight.requires_grad:
         raise ValueError("class_weight must not require a gradient; pass class_weight.detach()")
-    return None if entries.is_soft else class_weight.to(entries.logits)[entries.indices]
+    if entries.soft_target is not None:
+        return None
+    return class_weight.to(entries.logits)[_safe_indices(entries)]
+
+
+def _shares(entries: Entries, factor: float, mass: float) -> Tensor:
+    """The smoothed target of every class, (N, C, ...)."""
+    if entries.soft_target is not None:
+        return factor * entries.soft_target + mass
+    label = _safe_indices(entries).unsqueeze(1)
+    return torch.full_like(entries.logits, mass).scatter_(1, label, factor + mass)
+
+
+def _safe_indices(entries: Entries) -> Tensor:
+    target, _ = valid_entries(entries.indices, entries.num_classes, entries.ignore_index)
+    return entries.indices if target is None else target
 
 
 def _along_classes(class_weight: Tensor, logits: Tensor) -> Tensor:

@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_number
-from sfumato.labels._block import LEAST_LOG, Block
-from sfumato.labels._entries import Reduction, check_reduction, prepare_entries
-from sfumato.labels._fused import Weighted, evaluate_terms
-from sfumato.labels.cross_entropy import cross_entropy_term
-
-
-@dataclass(frozen=True)
-class EntropyTerm:
-    """(1 / C) sum_k p_k log p_k, minus the entropy over the number of classes."""
-
-    needs_only_summary: ClassVar[bool] = True
-
-    def values(self, logits: Tensor, target: Tensor | None) -> Tensor:
-        log_probs = torch.log_softmax(logits, 1)
-        return (log_probs.exp() * log_probs.clamp(min=LEAST_LOG)).sum(1) / logits.shape[1]
-
-    def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
-        # With x the shifted logits, log p = x - log sum exp x.
-        mean = block.mean_distance  # sum_j p_j x_j
-        if block.gradient is not None:
-            # d/dz_k sum_j p_j log p_j = p_k (log p_k - sum_j p_j log p_j) = p_k (x_k - mean)
-            share = scale / block.num_classes
-            block.add_distances(share)
-            block.add_probs(-share * mean)
-        return (mean - block.log_normaliser,)
-
-    def finish(self, statistics: Sequence[Tensor], num_classes: int) -> Tensor:
-        return statistics[0] / num_classes
+from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
+from sfumato.labels.cross_entropy import cross_entropy_fidelity
 
 
 def entropy_penalty(
@@ -77,7 +48,8 @@ def entropy_penalty(
     """
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    return evaluate_terms(entries, [Weighted(EntropyTerm())], reduction)
+    softmax = entries.softmax()
+    return reduce_entries(softmax.entropy / entries.num_classes, softmax, reduction)
 
 
 def ecp_loss(
@@ -118,13 +90,22 @@ def ecp_loss(
     check_number("weight", weight, low=0.0)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    fidelity = cross_entropy_term(entries, class_weight=class_weight)
-    return evaluate_terms(entries, [fidelity, Weighted(EntropyTerm(), weight)], reduction)
+    fidelity = cross_entropy_fidelity(entries, class_weight=class_weight)
+    penalty = fidelity.softmax.entropy * (weight / entries.num_classes)
+    return fidelity.plus(penalty, reduction)
 
 
 class ECPLoss(nn.Module):
-    """`ecp_loss` as a module."""
+    """Cross entropy with a penalty on low entropy as a module; see `ecp_loss`.
 
+    Args:
+        weight: of the penalty, at least 0; 0.1 in MbLS and ACLS on every data set.
+        class_weight: (C,), for the cross entropy only.
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the other entries, "sum" or "none".
+    """
+
+    is_of_single_entries: ClassVar[bool] = True
     class_weight: Tensor | None
 
     def __init__(

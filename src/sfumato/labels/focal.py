@@ -2,80 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_choice, check_number
-from sfumato.labels._block import Block
-from sfumato.labels._entries import Reduction, check_reduction, prepare_entries
-from sfumato.labels._fused import Weighted, evaluate_terms
+from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
 from sfumato.labels.cross_entropy import label_weight
+from sfumato.ops.softmax import LEAST_LOG, SoftmaxSummary
 
 FLSDRule = Literal["paper", "released"]
-
-
-@dataclass(frozen=True)
-class FocalTerm:
-    """-w_y (1 - p_y)^g log p_y.
-
-    Attributes:
-        gamma: g, or under a `rule` the exponent of confident entries.
-        rule: None for a constant exponent, else how it depends on the entry, see `flsd_loss`.
-        class_weight: w, (C,), or None for 1.
-    """
-
-    gamma: float
-    rule: FLSDRule | None = None
-    class_weight: Tensor | None = None
-    needs_only_summary: ClassVar[bool] = True
-
-    def values(self, logits: Tensor, target: Tensor | None) -> Tensor:
-        if target is None:
-            raise TypeError("the focal loss needs a target")
-        log_probs = torch.log_softmax(logits, 1)
-        log_prob = log_probs.gather(1, target.unsqueeze(1)).squeeze(1)
-        gamma = self._exponent(log_prob, log_probs.amax(1)) if self.rule else self.gamma
-        # At p_y = 1 the power has no derivative for exponents below 1, but its product with log p_y
-        # does: hold it constant there.
-        miss = -torch.expm1(log_prob)
-        is_certain = miss <= 0
-        power = torch.where(is_certain, torch.ones_like(miss), miss) ** gamma
-        power = torch.where(is_certain, torch.zeros_like(miss) ** gamma, power)
-        values = -power * log_prob
-        if self.class_weight is not None:
-            values = values * self.class_weight.to(logits)[target]
-        return values
-
-    def accumulate(self, block: Block, scale: Tensor) -> tuple[Tensor, ...]:
-        log_prob = block.log_prob_of_label()
-        gamma = self._exponent(log_prob, -block.log_normaliser) if self.rule else self.gamma
-        miss = -torch.expm1(log_prob)
-        power = miss**gamma
-        if self.class_weight is not None:
-            power = power * self.class_weight.to(power)[block.labels]
-        if block.gradient is not None:
-            # -log p / (1 - p) tends to 1 as p does.
-            ratio = torch.where(miss > 0, -log_prob / miss, 1.0)
-            slope = scale * power * (1.0 + gamma * log_prob.exp() * ratio)
-            block.add_probs(slope)
-            block.add_at_label(-slope)
-        return power, log_prob
-
-    def finish(self, statistics: Sequence[Tensor], num_classes: int) -> Tensor:
-        power, log_prob = statistics
-        return -power * log_prob
-
-    def _exponent(self, log_prob: Tensor, top_log_prob: Tensor) -> Tensor:
-        """Exponent of each entry, a constant for the gradient."""
-        if self.rule == "paper":
-            prob = top_log_prob.detach().exp()
-            return torch.where(prob < 0.2, 5.0, self.gamma).to(prob)  # supplement Eq. (1)
-        prob = log_prob.detach().exp()
-        return torch.where(prob < 0.2, 5.0, torch.where(prob < 0.5, 3.0, self.gamma)).to(prob)
 
 
 def focal_loss(
@@ -124,7 +61,11 @@ def focal_loss(
         mean is taken here, as in the code of MbLS.
     """
     check_number("gamma", gamma, low=0.0)
-    return _focal(logits, target, FocalTerm(gamma, None, class_weight), ignore_index, reduction)
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    softmax, weight = entries.softmax(), label_weight(entries, class_weight)
+    values = _focal_values(softmax.label, gamma)
+    return reduce_entries(_weighted(values, weight), softmax, reduction, weight=weight)
 
 
 def flsd_loss(
@@ -175,12 +116,25 @@ def flsd_loss(
     """
     check_choice("rule", rule, ("paper", "released"))
     check_number("gamma", gamma, low=0.0)
-    return _focal(logits, target, FocalTerm(gamma, rule, class_weight), ignore_index, reduction)
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    softmax, weight = entries.softmax(), label_weight(entries, class_weight)
+    values = _focal_values(softmax.label, _exponent(softmax, rule, gamma))
+    return reduce_entries(_weighted(values, weight), softmax, reduction, weight=weight)
 
 
 class FocalLoss(nn.Module):
-    """`focal_loss` as a module."""
+    """Focal loss as a module; see `focal_loss`.
 
+    Args:
+        gamma: focusing exponent, at least 0; 0 is cross entropy, MbLS and ACLS compare with 3.
+        class_weight: (C,) w; the mean divides by the sum of the labels' weights.
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the other entries, "sum" or "none".
+    """
+
+    takes_soft_targets: ClassVar[bool] = False
+    is_of_single_entries: ClassVar[bool] = True
     class_weight: Tensor | None
 
     def __init__(
@@ -211,8 +165,19 @@ class FocalLoss(nn.Module):
 
 
 class FLSDLoss(nn.Module):
-    """`flsd_loss` as a module."""
+    """Focal loss with a sample-dependent exponent as a module; see `flsd_loss`.
 
+    Args:
+        rule: "paper", by the probability of the predicted class in two steps, or "released", by
+            that of the label in three.
+        gamma: exponent of confident entries, at least 0.
+        class_weight: (C,) w; the mean divides by the sum of the labels' weights.
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the other entries, "sum" or "none".
+    """
+
+    takes_soft_targets: ClassVar[bool] = False
+    is_of_single_entries: ClassVar[bool] = True
     class_weight: Tensor | None
 
     def __init__(
@@ -246,10 +211,29 @@ class FLSDLoss(nn.Module):
         )
 
 
-def _focal(
-    logits: Tensor, target: Tensor, term: FocalTerm, ignore_index: int, reduction: Reduction
-) -> Tensor:
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
-    weighted = Weighted(term, entry_weight=label_weight(entries, term.class_weight))
-    return evaluate_terms(entries, [weighted], reduction)
+def _focal_values(log_prob: Tensor, gamma: float | Tensor) -> Tensor:
+    """-(1 - p_y)^g log p_y of each entry."""
+    # A label that can't be, log p = -inf, has power 1 and slope 0 there.
+    miss = -torch.expm1(log_prob.clamp(min=LEAST_LOG))
+    if isinstance(gamma, Tensor) or gamma < 1:
+        # At p_y = 1 the power has no derivative for exponents below 1, but its product with
+        # log p_y does: hold it constant there.
+        is_certain = miss <= 0
+        power = torch.where(is_certain, 1.0, miss) ** gamma
+        power = torch.where(is_certain, torch.zeros_like(miss) ** gamma, power)
+    else:
+        power = miss**gamma
+    return -power * log_prob
+
+
+def _exponent(softmax: SoftmaxSummary, rule: FLSDRule, gamma: float) -> Tensor:
+    """Exponent of each entry, a constant for the gradient."""
+    if rule == "paper":
+        prob = softmax.top.detach().exp()
+        return torch.where(prob < 0.2, 5.0, gamma).to(prob)  # supplement Eq. (1)
+    prob = softmax.label.detach().exp()
+    return torch.where(prob < 0.2, 5.0, torch.where(prob < 0.5, 3.0, gamma)).to(prob)
+
+
+def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:
+    return values if weight is None else values * weight

@@ -11,6 +11,7 @@ Smoothing", 2025, Eq. (14)-(28) and appendices C, D.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +20,9 @@ from sfumato._checks import check_floating
 from sfumato.labels._entries import (
     Reduction,
     check_reduction,
-    full_precision,
     prepare_entries,
     reduce_entries,
 )
-from sfumato.labels._summary import log_prob_of_target
 
 # log(sinh(x) / x) = sum_n _SERIES[n-1] x^(2n); at |x| = 1/4 the first omitted term is below 1e-16.
 _SERIES = (1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831077250)
@@ -61,9 +60,7 @@ def log_normaliser(logits: Tensor) -> Tensor:
     Differs:
         The released code divides 0 by 0 where a probability equals the geometric mean.
     """
-    logits = prepare_entries(logits, None).logits
-    with full_precision(logits):
-        return _log_normaliser(logits.log_softmax(1))
+    return _log_normaliser(prepare_entries(logits, None).plain().log_probs)
 
 
 def normalised_cross_entropy_loss(
@@ -99,14 +96,20 @@ def normalised_cross_entropy_loss(
     """
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    with full_precision(logits):
-        log_probs = entries.logits.log_softmax(1)
-        fit = log_prob_of_target(log_probs, entries)  # Eq. (15)
-        return reduce_entries(_log_normaliser(log_probs) - fit, entries.valid, reduction)
+    plain = entries.plain()
+    values = _log_normaliser(plain.log_probs) - plain.label  # Eq. (15)
+    return reduce_entries(values, plain, reduction)
 
 
 class NormalisedCrossEntropyLoss(nn.Module):
-    """`normalised_cross_entropy_loss` as a module."""
+    """Normalised cross entropy as a module; see `normalised_cross_entropy_loss`.
+
+    Args:
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the other entries, "sum" or "none".
+    """
+
+    is_of_single_entries: ClassVar[bool] = True
 
     def __init__(self, *, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
         super().__init__()

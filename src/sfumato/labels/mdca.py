@@ -10,17 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_number
-from sfumato._native.softmax import as_maps
 from sfumato.labels._entries import (
     Entries,
     Reduction,
+    at_least_one,
     check_reduction,
-    full_precision,
-    mean_denominator,
     prepare_entries,
     reduce_entries,
 )
-from sfumato.labels._summary import label_and_totals
+from sfumato.ops.softmax import SoftmaxSummary
 
 
 def mdca_penalty(logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> Tensor:
@@ -54,8 +52,7 @@ def mdca_penalty(logits: Tensor, target: Tensor, *, ignore_index: int = -100) ->
         Averaged over classes, as released; the equation is a sum over classes, C times larger.
     """
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    with full_precision(logits):
-        return _distance(label_and_totals(entries)[1], entries)
+    return _distance(entries.softmax(wants_totals=True), entries)
 
 
 def mdca_loss(
@@ -100,14 +97,19 @@ def mdca_loss(
     check_number("weight", weight, low=0.0)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    with full_precision(logits):
-        label, totals = label_and_totals(entries)
-        values = weight * _distance(totals, entries) - label  # Eq. (9)
-        return reduce_entries(values, entries.valid, reduction)
+    softmax = entries.softmax(wants_totals=True)
+    values = weight * _distance(softmax, entries) - softmax.label  # Eq. (9)
+    return reduce_entries(values, softmax, reduction)
 
 
 class MDCALoss(nn.Module):
-    """`mdca_loss` as a module."""
+    """Cross entropy plus the distance of mean prediction and class mix; see `mdca_loss`.
+
+    Args:
+        weight: of the penalty; 1 in the released scripts.
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the other entries, "sum" or "none".
+    """
 
     def __init__(
         self, *, weight: float = 1.0, ignore_index: int = -100, reduction: Reduction = "mean"
@@ -129,10 +131,15 @@ class MDCALoss(nn.Module):
         )
 
 
-def _distance(totals: Tensor, entries: Entries) -> Tensor:
-    if entries.target is not None and entries.is_soft:
-        wanted = as_maps(entries.target).sum((0, 2))
+def _distance(softmax: SoftmaxSummary, entries: Entries) -> Tensor:
+    totals = softmax.totals
+    if entries.soft_target is not None:
+        wanted = entries.soft_target.transpose(0, 1).flatten(1).sum(1)
     else:
-        counted = entries.valid.flatten().to(totals.dtype)
-        wanted = torch.zeros_like(totals).index_add(0, entries.indices.flatten(), counted)
-    return ((totals - wanted) / mean_denominator(totals, entries.valid)).abs().mean()  # Eq. (9)
+        label = entries.indices.flatten()
+        counted = torch.ones_like(label, dtype=totals.dtype)
+        if softmax.valid is not None:
+            counted = softmax.valid.flatten().to(totals.dtype)
+            label = torch.where(softmax.valid.flatten(), label, 0)
+        wanted = torch.zeros_like(totals).index_add(0, label, counted)
+    return ((totals - wanted) / at_least_one(softmax.count)).abs().mean()  # Eq. (9)

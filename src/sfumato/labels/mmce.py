@@ -6,21 +6,23 @@ Embeddings", ICML 2018; compared with in ACLS, Table 3 (CIFAR-10, Tiny-ImageNet,
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._checks import check_number
 from sfumato.labels._entries import (
+    Entries,
     Reduction,
+    at_least_one,
     check_reduction,
-    full_precision,
-    is_traced,
-    mean_denominator,
     prepare_entries,
     reduce_entries,
 )
-from sfumato.labels._summary import label_and_top
+from sfumato.ops.library import is_watched
+from sfumato.ops.softmax import SoftmaxSummary
 
 _KERNEL_WIDTH = 0.4
 
@@ -70,9 +72,7 @@ def mmce_penalty(
         twice by the group sizes and nearly vanishes; each sum is divided once here.
     """
     entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
-    with full_precision(logits):
-        _, top, predicted = label_and_top(entries)
-        return _penalty(top.exp(), predicted == entries.indices, entries.valid, weighted)
+    return _penalty(entries.softmax(wants_predicted=True), entries, weighted)
 
 
 def mmce_loss(
@@ -116,14 +116,22 @@ def mmce_loss(
     check_number("weight", weight, low=0.0)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
-    with full_precision(logits):
-        label, top, predicted = label_and_top(entries)
-        penalty = _penalty(top.exp(), predicted == entries.indices, entries.valid, weighted)
-        return reduce_entries(weight * penalty - label, entries.valid, reduction)
+    softmax = entries.softmax(wants_predicted=True)
+    penalty = weight * _penalty(softmax, entries, weighted)
+    return reduce_entries(penalty - softmax.label, softmax, reduction)
 
 
 class MMCELoss(nn.Module):
-    """`mmce_loss` as a module."""
+    """Cross entropy plus the maximum mean calibration error as a module; see `mmce_loss`.
+
+    Args:
+        weight: of the penalty; released configurations use 1 (plain) and 2 to 4 (weighted).
+        weighted: the form in which right and wrong predictions count alike.
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the other entries, "sum" or "none".
+    """
+
+    takes_soft_targets: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -152,15 +160,20 @@ class MMCELoss(nn.Module):
         )
 
 
-def _penalty(confidence: Tensor, right: Tensor, valid: Tensor, weighted: bool) -> Tensor:
-    none = torch.zeros_like(confidence)
+def _penalty(softmax: SoftmaxSummary, entries: Entries, weighted: bool) -> Tensor:
+    confidence, right = softmax.top.exp(), softmax.predicted == entries.indices
+    valid = softmax.valid
     if not weighted:
-        gap = torch.where(valid, right.to(confidence.dtype) - confidence, none)
-        return _laplacian_form(gap, confidence) / mean_denominator(gap, valid).square()
-    right, wrong = right & valid, ~right & valid
-    gap = torch.where(right, 1 - confidence, none) / mean_denominator(none, right) - torch.where(
-        wrong, confidence, none
-    ) / mean_denominator(none, wrong)
+        gap = right.to(confidence.dtype) - confidence
+        if valid is not None:
+            gap = torch.where(valid, gap, 0.0)
+        count = at_least_one(softmax.count)
+        return _laplacian_form(gap, confidence) / (count * count)
+    wrong = ~right
+    if valid is not None:
+        right, wrong = right & valid, wrong & valid
+    above = torch.where(right, 1 - confidence, 0.0) / right.sum().clamp(min=1)
+    gap = above - torch.where(wrong, confidence, 0.0) / wrong.sum().clamp(min=1)
     # Rounding can leave a positive definite form just below zero.
     form = _laplacian_form(gap, confidence)
     positive = form > 0
@@ -189,7 +202,7 @@ def _laplacian_form(coefficients: Tensor, positions: Tensor) -> Tensor:
 
 def _ascending(positions: Tensor) -> Tensor:
     """Order that sorts numbers which aren't negative."""
-    if is_traced() or positions.device.type != "cpu":
+    if is_watched() or positions.device.type != "cpu":
         return positions.argsort()
     # They sort like their bits, and on the CPU integers are sorted six times as fast.
     whole = torch.int64 if positions.dtype == torch.float64 else torch.int32

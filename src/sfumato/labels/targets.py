@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato._checks import check_choice, check_class_indices, check_integer, check_number
-from sfumato.labels._entries import is_traced
+from sfumato.ops.library import is_watched
 
 SmoothingOver = Literal["all", "others"]
 Amount = TypeVar("Amount", float, Tensor)
@@ -183,7 +183,7 @@ def _soft_labels(target: Tensor, num_classes: int | None, *, like: float | Tenso
     check_integer("num_classes", num_classes, low=2)
     if target.ndim < 1:
         raise ValueError("target must have a batch dimension, got a scalar; use target[None]")
-    if not is_traced():
+    if not is_watched():
         check_class_indices("target", target, num_classes)
     dtype = like.dtype if isinstance(like, Tensor) else torch.get_default_dtype()
     return functional.one_hot(target.long(), num_classes).movedim(-1, 1).to(dtype)
@@ -202,7 +202,7 @@ def _per_entry(name: str, amount: float | Tensor, labels: Tensor) -> Tensor:
             f"{name} must be a number, ({labels.shape[0]},) or {tuple(entry_shape)}, "
             f"got shape {tuple(amount.shape)}"
         )
-    if not is_traced() and bool(((amount < 0) | ~(amount <= 1)).any()):
+    if not is_watched() and bool(((amount < 0) | ~(amount <= 1)).any()):
         raise ValueError(
             f"{name} must be in [0, 1], got values in "
             f"[{float(amount.min()):g}, {float(amount.max()):g}]"

@@ -13,12 +13,8 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_class_indices, check_floating
-from sfumato._native.softmax import (
-    as_maps,
-    can_pass_over,
-    distribution_summary,
-    softmax_summary,
-)
+from sfumato.ops.distribution import read_distribution
+from sfumato.ops.softmax_kernel import plan_pass, read_numbers
 
 _TOLERANCE = {torch.bfloat16: 1e-2}
 _DEFAULT_TOLERANCE = 1e-3
@@ -91,33 +87,30 @@ class _Readings(NamedTuple):
 
 
 def _read_probs(probs: Tensor, label: Tensor) -> _Readings:
-    maps, column = as_maps(probs), as_maps(label.unsqueeze(1)).contiguous()
-    if not can_pass_over(maps, column):
+    found = read_distribution(probs, label)
+    if found is None:
         top, own, correct = _compare_with_label(probs, label)
         own = own.where(~top.isnan(), torch.nan)  # a row with a NaN says nothing of any class
         return _Readings(top, correct, own.log(), False)
-    found = distribution_summary(maps, column)
     low, high = (float(end) for end in found.sum.aminmax())
     is_sound = abs(low - 1) <= _DEFAULT_TOLERANCE and abs(high - 1) <= _DEFAULT_TOLERANCE
-    is_sound = is_sound and float(found.low.amin()) >= 0
-    top, own, correct = (part.view(label.shape) for part in (found.top, found.own, found.correct))
+    is_sound = is_sound and float(found.smallest.amin()) >= 0
+    top, own = found.largest, found.own
     if math.isnan(low):  # the kernel's largest value passes over a NaN
-        known = ~found.sum.view(label.shape).isnan()
+        known = ~found.sum.isnan()
         top, own = top.where(known, torch.nan), own.where(known, torch.nan)
-    return _Readings(top, correct, own.log(), is_sound)
+    return _Readings(top, found.correct, own.log(), is_sound)
 
 
 def _read_logits(logits: Tensor, label: Tensor) -> _Readings:
-    maps, column = as_maps(logits), as_maps(label.unsqueeze(1)).contiguous()
-    if can_pass_over(maps, column):
-        predicted = torch.empty_like(column)
-        found = softmax_summary(maps, column, predicted=predicted)
-        correct, distance = predicted.view(label.shape) == label, found.label.view(label.shape)
-        normaliser = found.normaliser.view(label.shape)
-    else:
-        top, own, correct = _compare_with_label(logits, label)
-        normaliser, distance = (logits - top.unsqueeze(1)).exp_().sum(1), own - top
-    return _Readings(1 / normaliser, correct, distance - normaliser.log())
+    plan = plan_pass(logits, label)
+    if plan is not None:
+        found = read_numbers(plan, wants_predicted=True)
+        predicted = found.predicted_classes()
+        return _Readings(1 / found.of("normaliser"), predicted == label, found.of("label"))
+    top, own, correct = _compare_with_label(logits, label)
+    normaliser = (logits - top.unsqueeze(1)).exp_().sum(1)
+    return _Readings(1 / normaliser, correct, own - top - normaliser.log())
 
 
 def _compare_with_label(values: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:

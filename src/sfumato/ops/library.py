@@ -1,8 +1,4 @@
-"""Passes over memory that PyTorch has no single operation for, in C.
-
-Installing the package compiles `kernels.c` where there is a C compiler (`hatch_build.py`), once for
-each level of vector instructions. Where there is none, or the environment says SFUMATO_NATIVE=0,
-`library()` is None and the same results come from PyTorch's operations, with more passes.
+"""The compiled kernels: which are loaded, which tensors they can be given, how they are called.
 
 The kernels share PyTorch's own pool of threads: they name OpenMP's functions without linking a
 second OpenMP, so that the one PyTorch has loaded answers.
@@ -17,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from sfumato._native.sources import sources_id
+from sfumato.ops.sources import sources_id
 
 # Old compilers don't know the higher levels; the best that was made is taken.
 _LEVELS = {"AVX512": ("avx512", "avx2", "base"), "AVX2": ("avx2", "base")}
@@ -46,6 +42,12 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
+def kernel_level() -> str | None:
+    """The vector instructions of the kernels in use ("avx512", "avx2", "base"); None without."""
+    kernels = library()
+    return None if kernels is None else Path(kernels._name).stem.removeprefix("kernels-")
+
+
 def call(kernel: str, dtype: torch.dtype, job: ctypes.Structure) -> int:
     """Run a kernel, in the precision of `dtype`; gives what it returns."""
     kernels = library()
@@ -61,12 +63,36 @@ def threads(elements: int) -> int:
     return max(1, min(torch.get_num_threads(), elements // GRAIN))
 
 
-def is_within_reach(tensor: torch.Tensor) -> bool:
-    """Whether kernels are there and can be given the address of this tensor's values."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return False
-    if torch._C._len_torch_dispatch_stack():  # make_fx, FlopCounterMode, ... watch operations
-        return False
+def is_watched() -> bool:
+    """Whether operations are recorded or transformed, so that what a kernel does would be missed.
+
+    torch.compile, torch.export, TorchScript tracing, torch.func, and dispatch modes such as make_fx
+    or FlopCounterMode. PyTorch has no public question for the last two.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Whether a kernel finds this tensor's values at its address.
+
+    Not on another device, in a subclass, behind a pending negation (`.conj().imag`), in a tensor of
+    zeros that has no memory, or in the batched tensors of `is_grads_batched`.
+    """
     if tensor.device.type != "cpu" or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return False
-    return not torch._C._are_functorch_transforms_active() and library() is not None
+    if tensor.is_neg() or tensor.layout != torch.strided:
+        return False
+    try:
+        return tensor.data_ptr() != 0
+    except RuntimeError:  # no storage at all
+        return False
+
+
+def is_within_reach(*tensors: torch.Tensor) -> bool:
+    """Whether kernels are there and can be given the addresses of these tensors' values."""
+    return library() is not None and not is_watched() and all(map(has_values, tensors))

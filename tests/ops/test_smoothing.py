@@ -9,9 +9,9 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
-import sfumato._native as native
-from sfumato._native.smooth import can_smooth
+import sfumato.ops.library as native
 from sfumato.features import Smooth, blur_features, bound_features, smooth_features
+from sfumato.ops.smoothing import can_smooth
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no compiled kernels here")
 

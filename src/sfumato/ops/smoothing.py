@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from sfumato._native import REAL, call, is_within_reach, threads
+from sfumato.ops.library import REAL, call, is_within_reach, threads
 
 
 def can_smooth(z: Tensor) -> bool:

@@ -57,7 +57,7 @@ def test_compiler_of_the_environment(
 ) -> None:
     monkeypatch.setenv("CC", value)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    (tmp_path / "src/sfumato/_native").mkdir(parents=True)
+    (tmp_path / "src/sfumato/ops").mkdir(parents=True)
     assert build(tmp_path) == {"artifacts": []}
     assert commands
     assert all(command[: len(first)] == first for command in commands)
