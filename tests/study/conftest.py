@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from sfumato.study import load_study, plan, run_study
+from sfumato.engine import run
+from sfumato.study import load_study, plan
+from sfumato.study import run as run_module
 from sfumato.study.jobs import Job, group_jobs, run_directory
+from sfumato.study.work import End, finish_job
 
 EPOCHS = 8
 KILLED = {
@@ -31,6 +34,52 @@ KILLED = {
         "sampled": {"predict": {"mc_dropout": 3}},
     },
 }
+
+
+class InThisProcess:
+    """Workers that are none, for what is patched in this process; also remembers what was asked."""
+
+    def __init__(self, count: int = 1, threads: int = 1) -> None:
+        self.slots, self.threads = count, threads
+        self.submitted: list[tuple[str, bool]] = []
+        self._ended: list[tuple[Job, End]] = []
+
+    def busy(self) -> int:
+        return len(self._ended)
+
+    def submit(self, job: Job, after: int, *, cautious: bool = False) -> None:
+        self.submitted.append((job.runs[0].method, cautious))
+        self._ended.append((job, self.finish(job, after)))
+
+    def finish(self, job: Job, after: int) -> End:
+        return finish_job(job, after, on_lost=lambda: None)
+
+    def collect(self, timeout: float) -> list[tuple[Job, End]]:
+        ended, self._ended = self._ended, []
+        return ended
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+@pytest.fixture(scope="session")
+def workers_here() -> type[InThisProcess]:
+    """The class of workers that are none, to derive from."""
+    return InThisProcess
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[InThisProcess]:
+    """Let studies run in this process; gives the workers of each of them."""
+    pools: list[InThisProcess] = []
+
+    def make(count: int, threads: int) -> InThisProcess:
+        pools.append(InThisProcess(count, threads))
+        return pools[-1]
+
+    monkeypatch.setattr(run_module, "LocalProcesses", make)
+    return pools
+
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -103,6 +152,6 @@ def uninterrupted(
     folder = tmp_path_factory.mktemp("whole")
     path = folder / "study.yaml"
     path.write_text(yaml.safe_dump(KILLED, sort_keys=False))
-    outcome = run_study(load_study(path), folder, show=False, announce=lambda line: None)
-    assert not outcome.failed
+    for planned in plan(load_study(path)):
+        run(planned.config, folder / "runs", show=False)
     return metrics_of(jobs_of(path, folder))

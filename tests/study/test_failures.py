@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.multiprocessing import ProcessExitedException
 
 from sfumato import _files
 from sfumato.engine import RunDirectory, Trainer, checkpoint, load_checkpoint
 from sfumato.study import StorageError, load_study, run_study, work
 from sfumato.study import run as run_module
-from sfumato.study.jobs import Job
+from sfumato.study.claims import newest_claim
+from sfumato.study.jobs import Job, run_directory
 from sfumato.study.work import End
-from sfumato.study.workers import ThisProcess
 
 JobsOf = Callable[[Path, Path], list[Job]]
 STUDY = """
@@ -31,6 +34,9 @@ methods:
   plain: {}
   smooth: {loss: {name: cross_entropy, smoothing: 0.1}}
 """
+
+
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 @pytest.fixture
@@ -118,8 +124,6 @@ def test_full_disk_stops_the_study_and_harms_nothing(
 def test_real_limit_while_saving_a_checkpoint(tmp_path: Path) -> None:
     """The system itself refuses to write more; the old checkpoint stays."""
     resource = pytest.importorskip("resource", reason="this system has no limits on file sizes")
-    import signal
-
     small = checkpoint.Checkpoint(1, {"w": torch.ones(4)}, {}, {}, {})
     checkpoint.save_checkpoint(tmp_path / "checkpoint", small)
     large = checkpoint.Checkpoint(2, {"w": torch.ones(4)}, {"state": torch.ones(9000)}, {}, {})
@@ -161,44 +165,86 @@ def test_permission_errors_elsewhere_are_the_runs_own(tmp_path: Path) -> None:
     assert "Permission denied" in (work.storage_problem(inside, tmp_path) or "")
 
 
-class _Dying:
-    """Workers that die of every job of one method."""
+@pytest.fixture
+def dying_of(workers_here: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Let workers die with an exit code of every job of the method plain; gives them."""
 
-    slots = 1
+    def make(code: int, *, unless_cautious: bool = False) -> Any:
+        class Dying(workers_here):  # type: ignore[misc]
+            def finish(self, job: Job, after: int) -> Any:
+                method, cautious = self.submitted[-1]
+                if method != "plain" or (unless_cautious and cautious):
+                    return super().finish(job, after)
+                return End("died", work.describe_exit(code), code)
 
-    def __init__(self, method: str) -> None:
-        self.method = method
-        self.tried: list[str] = []
-        self._here = ThisProcess()
+        workers = Dying()
+        monkeypatch.setattr(run_module, "_workers", lambda *_: workers)
+        return workers
 
-    def busy(self) -> int:
-        return self._here.busy()
-
-    def submit(self, job: Job, after: int) -> None:
-        self.tried.append(job.runs[0].method)
-        if self.tried[-1] == self.method:
-            self._here._ended.append((job, End("died", work.describe_exit(-9))))
-        else:
-            self._here.submit(job, after)
-
-    def collect(self, timeout: float) -> list[tuple[Job, End]]:
-        return self._here.collect(timeout)
-
-    def close(self) -> None:
-        self._here.close()
+    return make
 
 
 def test_a_run_that_always_kills_its_worker_is_given_up(
-    study: Path, tmp_path: Path, jobs_of: JobsOf, monkeypatch: pytest.MonkeyPatch
+    study: Path, tmp_path: Path, jobs_of: JobsOf, dying_of: Callable[..., Any]
 ) -> None:
-    workers = _Dying("plain")
-    monkeypatch.setattr(run_module, "_workers", lambda *_: workers)
+    workers = dying_of(-signal.SIGKILL)
     lines = _run(study, tmp_path / "out")
     plain, smooth = jobs_of(study, tmp_path / "out")
-    assert workers.tried == ["plain"] * 3 + ["smooth"]
+    assert workers.submitted == [("plain", False)] * 3 + [("smooth", False)]
     assert smooth.finished
     assert "signal 9, as the system does where memory runs out, 3 times" in plain.reason()
     assert lines[-1] == "no results: plain"
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGILL, signal.SIGABRT])
+def test_a_crash_is_tried_once_more_with_conservative_instructions(
+    study: Path,
+    tmp_path: Path,
+    jobs_of: JobsOf,
+    dying_of: Callable[..., Any],
+    number: signal.Signals,
+) -> None:
+    workers = dying_of(-number)
+    lines = _run(study, tmp_path / "out")
+    plain, _ = jobs_of(study, tmp_path / "out")
+    assert workers.submitted == [("plain", False), ("plain", True), ("smooth", False)]
+    again = [line for line in lines if "once more with a conservative instruction set" in line]
+    assert len(again) == 1
+    assert number.name in again[0]
+    assert f"({number.name}, a crash in a library), with a conservative" in plain.reason()
+
+
+def test_crashes_are_recorded_and_remembered(
+    study: Path, tmp_path: Path, jobs_of: JobsOf, dying_of: Callable[..., Any]
+) -> None:
+    folder = tmp_path / "out"
+    workers = dying_of(-signal.SIGSEGV, unless_cautious=True)
+    assert not any("no results" in line for line in _run(study, folder))
+    plain, smooth = jobs_of(study, folder)
+    for found in (plain.training, run_directory(plain.runs[0], plain.root).path):
+        facts = json.loads((found / "environment.json").read_text())
+        assert facts["crash"]["signal"] == "SIGSEGV"
+        assert facts["crash"]["retried_with"]["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+        assert facts["threads"] == torch.get_num_threads(), "the usual facts are there too"
+    assert "crash" not in json.loads((smooth.training / "environment.json").read_text())
+    # What is measured later is measured with the same instructions.
+    run_directory(plain.runs[0], plain.root).path.joinpath("metrics.json").unlink()
+    workers.submitted.clear()
+    _run(study, folder)
+    assert workers.submitted == [("plain", True)]
+
+
+def test_a_crash_in_one_of_several_devices_is_a_crash(
+    study: Path, tmp_path: Path, jobs_of: JobsOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: Any, **__: Any) -> None:
+        raise ProcessExitedException("crashed", error_index=1, error_pid=7, exit_code=-11)
+
+    monkeypatch.setattr(work, "run", crash)
+    job = jobs_of(study, tmp_path / "out")[0]
+    end = work.finish_job(job, 0, on_lost=lambda: None)
+    assert (end.status, end.crash) == ("died", "SIGSEGV")
+    assert newest_claim(job.training).ended == "interrupted"
 
 
 def test_exit_status_and_last_words_tell(study: Path, tmp_path: Path, sfumato: Any) -> None:

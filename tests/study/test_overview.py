@@ -63,6 +63,7 @@ class Rehearsed(Probe):
         return Costs(start=1, epoch=2, evaluation=3) if self.active else None
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_plan_says_what_is_done_what_waits_and_how_long(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_missing_file(tmp_path: Path) -> None:
         load_study(tmp_path / "nowhere.yaml")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_failing_run_is_recorded_and_the_others_go_on(study_file: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(STUDY)
     content["seeds"] = [0]

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from sfumato.cli.shared import Quiet, console, say_where
 
+if TYPE_CHECKING:
+    from sfumato.study import StudyConfig
+
+_INTERRUPTED = 130  # as a shell says that SIGINT ended a command
 Workers = Annotated[
     int | None, typer.Option(help="Runs at a time; one per core, up to four, by default.", min=1)
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="Threads of each run; cores shared out among four by default.", min=1),
 ]
 StudyFile = Annotated[Path, typer.Argument(help="A study file (YAML).")]
 Overrides = Annotated[
@@ -24,6 +34,7 @@ Overrides = Annotated[
 def quickstart(
     out: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("quickstart"),
     workers: Workers = None,
+    threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Compare ways of smoothing on built-in data: no download, a few minutes.
@@ -31,7 +42,7 @@ def quickstart(
     Example: `sfumato quickstart --out first-look`
     """
     with resources.as_file(resources.files("sfumato.study").joinpath("quickstart.yaml")) as path:
-        _run_and_report(path, out, workers, quiet)
+        _run_and_report(path, out, workers=workers, threads=threads, quiet=quiet)
 
 
 def run(
@@ -53,6 +64,7 @@ def run(
         bool, typer.Option("--dry-run", help="Show the plan and stop; nothing is written.")
     ] = False,
     workers: Workers = None,
+    threads: Threads = None,
     ray: Annotated[
         str | None, typer.Option(help="Run on the Ray cluster at this address, or 'auto'.")
     ] = None,
@@ -70,7 +82,17 @@ def run(
     changes = list(overrides or [])
     changes += [] if seeds is None else [f"seeds={parse_seeds(seeds)}"]
     changes += [] if epochs is None else [f"train.epochs={epochs}"]
-    _run_and_report(study, out, workers, quiet, changes, only or [], ray, dry_run)
+    _run_and_report(
+        study,
+        out,
+        changes,
+        only or [],
+        workers=workers,
+        threads=threads,
+        ray=ray,
+        dry_run=dry_run,
+        quiet=quiet,
+    )
 
 
 def check(study: StudyFile, overrides: Overrides = None) -> None:
@@ -135,33 +157,39 @@ def report(
 def _run_and_report(
     path: Path,
     out: Path | None,
-    workers: int | None,
-    quiet: bool,
     overrides: Sequence[str] = (),
     only: Sequence[str] = (),
+    *,
+    workers: int | None,
+    threads: int | None,
     ray: str | None = None,
     dry_run: bool = False,
+    quiet: bool,
 ) -> None:
     from sfumato.study import default_workers, load_study, run_study
     from sfumato.study.launched import launched_rank
-    from sfumato.study.overview import plan_table
 
     study = load_study(path, overrides)
     folder = out or Path("runs") / study.name
     count = workers or default_workers()
     if not launched_rank():
-        console.print(plan_table(study, folder, only=only, workers=count, probe=not quiet))
+        console.print(_plan(study, folder, only, count, threads, probe=not quiet))
     if dry_run:
         return
-    outcome = run_study(
-        study,
-        folder,
-        workers=count,
-        only=only,
-        ray=ray,
-        show=not quiet,
-        announce=lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True),
-    )
+    try:
+        outcome = run_study(
+            study,
+            folder,
+            workers=count,
+            threads=threads,
+            only=only,
+            ray=ray,
+            show=not quiet,
+            announce=_say,
+        )
+    except KeyboardInterrupt:
+        _say("Interrupted. The same command goes on from here: finished runs and epochs are kept.")
+        raise typer.Exit(_INTERRUPTED) from None
     if launched_rank():  # under torchrun the first process reports for all
         return
     _show([outcome.folder], None)
@@ -169,6 +197,33 @@ def _run_and_report(
         names = "; ".join(f"{run.method}, seed {run.seed}" for run in outcome.failed)
         console.print(f"Without results: {names}", markup=False, style="red")
         raise typer.Exit(1)
+
+
+def _plan(
+    study: StudyConfig,
+    folder: Path,
+    only: Sequence[str],
+    workers: int,
+    threads: int | None,
+    *,
+    probe: bool,
+) -> Table:
+    """The plan's table; its probe trains a few steps, apart, since a library may crash in them."""
+    from sfumato.study.machine import default_threads
+    from sfumato.study.overview import plan_table
+    from sfumato.study.workers import call_apart
+
+    table = functools.partial(plan_table, study, folder, only=only, workers=workers)
+    if probe:
+        try:
+            return call_apart(table, threads=threads or default_threads())
+        except ChildProcessError as error:
+            _say(f"The time that this will take is not known: {error}")
+    return table(probe=False)
+
+
+def _say(line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _show(folders: list[Path], out: Path | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_fabric import Fabric
 
-from sfumato._files import write_json
+from sfumato._files import read_json, write_json
 from sfumato.engine import classify, detect, segment
 from sfumato.engine.config import fingerprint
 from sfumato.engine.devices import build_fabric
@@ -49,8 +49,11 @@ def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
     directory = RunDirectory(path)
     if fabric.is_global_zero:
         for folder in {path, directory.training}:
-            # A training that is evaluated later, elsewhere, keeps the facts of where it began.
-            if not (folder / "environment.json").exists():
-                write_json(folder / "environment.json", environment_facts(fabric))
+            # A training that is evaluated later, elsewhere, keeps the facts of where it began;
+            # what a study noted before (a crash) stays beside them.
+            file = folder / "environment.json"
+            known = read_json(file) if file.exists() else {}
+            if "versions" not in known:
+                write_json(file, {**environment_facts(fabric), **known})
     task = TASKS[config.task]
     task(fabric, config, directory, show and fabric.is_global_zero)

@@ -79,10 +79,11 @@ class Board:
             row.state, row.note = "elsewhere", holder
             self._say(f"{job.name}: under way on {holder}")
 
-    def again(self, job: Job, reason: str) -> None:
+    def again(self, job: Job, reason: str, *, cautious: bool) -> None:
         """The job's worker died; it will go on from the last checkpoint."""
         self._rows[job.training].state = "waiting"
-        self._announce(f"{job.name}: {reason}; going on from its last checkpoint")
+        how = ", once more with a conservative instruction set" if cautious else ""
+        self._announce(f"{job.name}: {reason}; going on from its last checkpoint{how}")
 
     def ended(self, job: Job, end: End) -> None:
         """The job has results, or never will."""

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from typing import Any
 
 from sfumato.engine import ConfigError
 from sfumato.study.jobs import Job
-from sfumato.study.work import End, finish_job
-from sfumato.study.workers import LOST_CLAIM_STATUS
+from sfumato.study.work import End
+from sfumato.study.workers import LocalProcesses
 
 
 class RayCluster:
     """Hands each job to a Ray task; Ray finds the machine, the claims keep the runs apart.
 
-    A task takes one core, or as many as the run has CPU devices, and the run's graphics devices.
+    A task takes the cores of its threads, for each of the run's CPU devices, and the run's
+    graphics devices.
     A task whose worker dies is not retried by Ray but by the runner, which looks at the claim
     first.
 
     Args:
         address: as `ray.init` takes it; "auto" finds the cluster of this machine, "local" starts
             one in this process.
+        threads: threads of each run, and of each of its processes.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, threads: int) -> None:
         try:
             import ray
         except ImportError:
@@ -42,19 +43,22 @@ class RayCluster:
                     f"--ray {address}: no cluster answers ({error}). Start one with "
                     "'ray start --head' and join it with 'ray start --address=HOST:6379'."
                 ) from None
-        self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
+        self.threads = threads
         self._task = ray.remote(max_retries=0, max_calls=1)(_finish)
         self._jobs: dict[Any, Job] = {}
 
     def busy(self) -> int:
         return len(self._jobs)
 
-    def submit(self, job: Job, after: int) -> None:
+    def submit(self, job: Job, after: int, *, cautious: bool = False) -> None:
         train = job.runs[0].config.train
         devices = train.devices if isinstance(train.devices, int) else 1
         graphics = train.accelerator in ("cuda", "gpu")
-        task = self._task.options(num_cpus=1 if graphics else devices, num_gpus=graphics * devices)
-        self._jobs[task.remote(job, after)] = job
+        task = self._task.options(
+            num_cpus=self.threads * (1 if graphics else devices), num_gpus=graphics * devices
+        )
+        self._jobs[task.remote(job, after, self.threads, cautious)] = job
 
     def collect(self, timeout: float) -> list[tuple[Job, End]]:
         if not self._jobs:
@@ -77,9 +81,13 @@ class RayCluster:
         return end
 
 
-def _finish(job: Job, after: int) -> End:
-    """The task that a Ray worker runs."""
-    import torch
-
-    torch.set_num_threads(1)  # as many as the core that the task has asked for
-    return finish_job(job, after, on_lost=lambda: os._exit(LOST_CLAIM_STATUS))
+def _finish(job: Job, after: int, threads: int, cautious: bool) -> End:
+    """The task that a Ray worker runs: in a process beside it, since Ray tells no signal."""
+    worker = LocalProcesses(1, threads)
+    try:
+        worker.submit(job, after, cautious=cautious)
+        while not (ended := worker.collect(timeout=60)):
+            continue
+        return ended[0][1]
+    finally:
+        worker.close()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sfumato._files import read_json
 from sfumato.engine import RunDirectory, content_hash, fingerprint, training_content
 from sfumato.engine.results import TRAININGS
 from sfumato.study.config import PlannedRun
@@ -37,6 +38,12 @@ class Job:
     @property
     def finished(self) -> bool:
         return not self.waiting()
+
+    @property
+    def crashed(self) -> bool:
+        """Whether a worker crashed on it before, so that it keeps to conservative instructions."""
+        path = self.training / "environment.json"
+        return path.exists() and "crash" in read_json(path)
 
     def waiting(self) -> list[PlannedRun]:
         """The runs without results."""

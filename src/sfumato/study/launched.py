@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+import torch
+
 from sfumato.engine import ConfigError, run
 from sfumato.study.claims import Observer, claimed, newest_claim
 from sfumato.study.jobs import Job
@@ -24,15 +26,20 @@ def launched_rank() -> int | None:
     return None
 
 
-def run_together(jobs: Sequence[Job], rank: int, announce: Callable[[str], None]) -> None:
+def run_together(
+    jobs: Sequence[Job], rank: int, announce: Callable[[str], None], threads: int | None = None
+) -> None:
     """Bring jobs to their end one after the other, all processes working on the same run.
 
     A failing run ends the command, because the other processes can't know of the failure; it is
-    recorded, and what was finished is kept.
+    recorded, and what was finished is kept. Each process has the threads that its launcher gave
+    it, unless `threads` says otherwise.
 
     Raises:
         ConfigError: another runner works on one of the jobs.
     """
+    if threads is not None:
+        torch.set_num_threads(threads)
     for job in jobs:
         with ExitStack() as stack:
             if rank == 0:

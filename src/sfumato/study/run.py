@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,10 @@ from sfumato.study.claims import Observer, newest_claim
 from sfumato.study.config import PlannedRun, StudyConfig, plan, select
 from sfumato.study.jobs import Job, group_jobs, run_directory
 from sfumato.study.launched import launched_rank, run_together
+from sfumato.study.machine import default_threads, idle_cores_hint
 from sfumato.study.profiles import write_profiles
-from sfumato.study.work import End, StorageError, record_failure, storage_problem
-from sfumato.study.workers import LocalProcesses, ThisProcess, Workers
+from sfumato.study.work import End, StorageError, record_crash, record_failure, storage_problem
+from sfumato.study.workers import LocalProcesses, Workers
 
 Announce = Callable[[str], None]
 ATTEMPTS = 3
@@ -37,6 +37,7 @@ def run_study(
     folder: Path,
     *,
     workers: int = 1,
+    threads: int | None = None,
     only: Sequence[str] = (),
     ray: str | None = None,
     show: bool = True,
@@ -50,9 +51,11 @@ def run_study(
     Args:
         study: the checked study.
         folder: where `study.json` and the runs go.
-        workers: runs at a time, each in a process of its own with its share of the cores. Small
-            networks train faster side by side than one after the other on all cores. 1 runs
-            everything in this process.
+        workers: runs at a time, each in a process of its own: a script that calls this must do so
+            under `if __name__ == "__main__":`. Small networks train faster side by side than one
+            after the other on all cores.
+        threads: threads of each run. By default the cores shared out among `default_workers()`,
+            however many workers there are, so that their number changes no result; on Ray 1.
         only: names of the methods to run; all where empty. The others stay as they are.
         ray: address of a Ray cluster that runs the study, or "auto"; `folder` must be on all its
             machines, and `workers` does not count.
@@ -76,19 +79,17 @@ def run_study(
             waiting.append(job)
     rank = launched_rank()
     if rank is not None:
-        run_together(waiting, rank, announce)
+        run_together(waiting, rank, announce, threads)
     elif waiting:
-        pool = _workers(workers if len(waiting) > 1 else 1, ray)
+        pool = _workers(workers, threads, ray)
+        hint = None if threads or ray else idle_cores_hint(min(workers, len(jobs)), pool.threads)
+        if hint is not None:
+            announce(hint)
         with Board(jobs, slots=pool.slots, live=show, announce=announce) as board:
             _Runner(waiting, pool, board).finish()
     failed = [run for job in jobs for run in job.waiting()]
     _write_environment(folder, runs)
     return StudyOutcome(folder, failed)
-
-
-def default_workers() -> int:
-    """One process for each core, up to four."""
-    return min(4, os.cpu_count() or 1)
 
 
 @dataclass
@@ -126,31 +127,42 @@ class _Runner:
                 self.board.ended(job, End("failed", f"{job.reason()} (on {claim.holder})"))
             else:
                 self.board.began(job)
-                self.workers.submit(job, claim.number)
+                self.workers.submit(job, claim.number, cautious=job.crashed)
 
     def _handle(self, job: Job, end: End) -> None:
         if end.status == "storage":
             raise StorageError(end.reason)
         if end.status == "died":
-            self.deaths[job.training] += 1
-            if self.deaths[job.training] < ATTEMPTS:
-                self.board.again(job, end.reason)
+            last_words = self._give_up(job, end)
+            if last_words is None:
+                self.board.again(job, end.reason, cautious=job.crashed)
                 self.waiting.insert(0, job)
                 return
-            end = End("failed", f"{end.reason}, {ATTEMPTS} times")
-            record_failure(job, job.waiting(), f"WorkerDied: {end.reason}\n")
+            end = End("failed", last_words)
+            record_failure(job, job.waiting(), f"WorkerDied: {last_words}\n")
         if end.status == "held":
             self.waiting.append(job)
             return
         self.board.ended(job, end)
 
+    def _give_up(self, job: Job, end: End) -> str | None:
+        """Why a job whose worker died is not tried again; None where it is."""
+        if end.crash is None:
+            self.deaths[job.training] += 1
+            given_up = self.deaths[job.training] == ATTEMPTS
+            return f"{end.reason}, {ATTEMPTS} times" if given_up else None
+        if job.crashed:
+            return f"{end.reason}, with a conservative instruction set too"
+        record_crash(job, end.crash)
+        return None
 
-def _workers(count: int, ray: str | None) -> Workers:
+
+def _workers(count: int, threads: int | None, ray: str | None) -> Workers:
     if ray is not None:
         from sfumato.study.cluster import RayCluster
 
-        return RayCluster(ray)
-    return ThisProcess() if count == 1 else LocalProcesses(count)
+        return RayCluster(ray, threads or 1)
+    return LocalProcesses(count, threads or default_threads())
 
 
 def _write_index(study: StudyConfig, runs: list[PlannedRun], folder: Path) -> None:

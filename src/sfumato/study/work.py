@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import errno
+import signal
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from torch.multiprocessing import ProcessExitedException
+
+from sfumato._files import read_json, write_json
 from sfumato.engine import run
 from sfumato.study.claims import LostClaimError, claimed
 from sfumato.study.config import PlannedRun
 from sfumato.study.jobs import Job, run_directory
+from sfumato.study.machine import CRASH_SIGNALS, conservative_environment
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
@@ -26,12 +31,20 @@ class StorageError(RuntimeError):
 class End:
     """How a job ended.
 
-    `held`: somebody else has claimed it. `died`: its process is gone. `storage`: results can't
-    be written, so that going on makes no sense.
+    `held`: somebody else has claimed it. `died`: its process is gone, with an exit code where
+    that is known (the negative number of a signal). `storage`: results can't be written, so that
+    going on makes no sense.
     """
 
     status: Literal["finished", "failed", "held", "died", "storage"]
     reason: str = ""
+    exit_code: int | None = None
+
+    @property
+    def crash(self) -> str | None:
+        """The signal, as SIGSEGV, where a library crashed; None where nothing or nobody did."""
+        code = self.exit_code
+        return signal.Signals(-code).name if code and -code in CRASH_SIGNALS else None
 
 
 def finish_job(job: Job, after: int, on_lost: Callable[[], object]) -> End:
@@ -45,7 +58,7 @@ def finish_job(job: Job, after: int, on_lost: Callable[[], object]) -> End:
     try:
         with claimed(job.training, after, on_lost=on_lost) as end_claim:
             end = _finish_runs(job)
-            if end.status != "storage":
+            if end.status in ("finished", "failed"):
                 end_claim("finished" if end.status == "finished" else "failed")
             return end
     except LostClaimError as error:
@@ -59,6 +72,8 @@ def _finish_runs(job: Job) -> End:
     for planned in job.waiting():
         try:
             run(planned.config, job.root, show=False)
+        except ProcessExitedException as error:  # one of the processes of several devices
+            return End("died", describe_exit(error.exit_code), error.exit_code)
         except Exception as error:  # whatever it was, the other runs go on
             problem = storage_problem(error, job.root)
             if problem is not None:
@@ -75,6 +90,18 @@ def record_failure(job: Job, runs: Iterable[PlannedRun], trace: str) -> None:
     """Keep the reason beside runs that have no results."""
     for planned in runs:
         run_directory(planned, job.root).write_error(trace)
+
+
+def record_crash(job: Job, crash: str) -> None:
+    """Keep beside the runs why they are tried again with other instructions, and with which.
+
+    Instructions decide the last bits of numbers, so the record stays with the results.
+    """
+    record = {"crash": {"signal": crash, "retried_with": conservative_environment()}}
+    runs = [run_directory(planned, job.root).path for planned in job.waiting()]
+    for folder in (job.training, *runs):
+        path = folder / "environment.json"
+        write_json(path, {**(read_json(path) if path.exists() else {}), **record})
 
 
 def storage_problem(error: BaseException, root: Path) -> str | None:
@@ -99,7 +126,11 @@ def _is_inside(filename: object, root: Path) -> bool:
 
 def describe_exit(code: int | None) -> str:
     """Why a worker process is gone, in words."""
-    if code is not None and code < 0:
-        hint = ", as the system does where memory runs out" if code == -9 else ""
-        return f"the worker process was ended by signal {-code}{hint}"
-    return f"the worker process ended with status {code}"
+    if code is None or code >= 0:
+        return f"the worker process ended with status {code}"
+    hint = ""
+    if -code == signal.SIGKILL:
+        hint = ", as the system does where memory runs out"
+    elif -code in CRASH_SIGNALS:
+        hint = f" ({signal.Signals(-code).name}, a crash in a library)"
+    return f"the worker process was ended by signal {-code}{hint}"

@@ -1,36 +1,46 @@
-"""Local workers: this process, or processes of their own that may die without harm."""
+"""Local workers: processes of their own, which may die without harm."""
 
 from __future__ import annotations
 
-import _thread
 import multiprocessing
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 
 from sfumato.study.jobs import Job
+from sfumato.study.machine import conservative_environment
 from sfumato.study.work import End, describe_exit, finish_job
 
-LOST_CLAIM_STATUS = 75
+Answer = TypeVar("Answer")
+_LOST_CLAIM_STATUS = 75
 
 
 class Workers(Protocol):
-    """Where jobs run. A job is submitted only while fewer than `slots` are under way."""
+    """Where jobs run, each on `threads`; submitted only while fewer than `slots` are under way."""
 
     slots: int
+    threads: int
 
     def busy(self) -> int:
         """Jobs under way."""
 
-    def submit(self, job: Job, after: int) -> None:
-        """Start a job; `after` is the number of the newest claim that was seen on it."""
+    def submit(self, job: Job, after: int, *, cautious: bool = False) -> None:
+        """Start a job.
+
+        Args:
+            job: what to do.
+            after: number of the newest claim that was seen on it.
+            cautious: keep to a conservative instruction set, after a crash.
+        """
 
     def collect(self, timeout: float) -> list[tuple[Job, End]]:
         """Jobs that have ended; waits for one, but not longer than `timeout` seconds."""
@@ -39,58 +49,39 @@ class Workers(Protocol):
         """Stop all workers."""
 
 
-class ThisProcess:
-    """Runs each job where it is submitted."""
-
-    slots = 1
-
-    def __init__(self) -> None:
-        self._ended: list[tuple[Job, End]] = []
-
-    def busy(self) -> int:
-        return len(self._ended)
-
-    def submit(self, job: Job, after: int) -> None:
-        self._ended.append((job, finish_job(job, after, on_lost=_thread.interrupt_main)))
-
-    def collect(self, timeout: float) -> list[tuple[Job, End]]:
-        if not self._ended:
-            time.sleep(timeout)
-        ended, self._ended = self._ended, []
-        return ended
-
-    def close(self) -> None:
-        """Nothing to stop."""
-
-
 @dataclass
 class _Worker:
     process: BaseProcess
     connection: Connection
+    cautious: bool
     job: Job | None = None
 
 
 class LocalProcesses:
-    """Worker processes that take one job after the other, each with its share of the cores.
+    """Worker processes that take one job after the other.
 
     One that dies takes only its own job with it, and is replaced when there is more to do.
+
+    Args:
+        count: processes at a time.
+        threads: threads of each.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, threads: int) -> None:
         self.slots = count
-        self._threads = max(1, (os.cpu_count() or 1) // count)
+        self.threads = threads
         self._workers: list[_Worker] = []
 
     def busy(self) -> int:
         return sum(worker.job is not None for worker in self._workers)
 
-    def submit(self, job: Job, after: int) -> None:
-        worker = self._idle() or self._start()
+    def submit(self, job: Job, after: int, *, cautious: bool = False) -> None:
+        worker = self._idle(cautious) or self._start(cautious)
         try:
             worker.connection.send((job, after))
         except OSError:  # it died while idle
             self._remove(worker)
-            worker = self._start()
+            worker = self._start(cautious)
             worker.connection.send((job, after))
         worker.job = job
 
@@ -121,19 +112,23 @@ class LocalProcesses:
                 return end
         except (EOFError, OSError):
             pass
-        return End("died", describe_exit(self._remove(worker)))
+        code = self._remove(worker)
+        return End("died", describe_exit(code), code)
 
-    def _idle(self) -> _Worker | None:
-        return next((worker for worker in self._workers if worker.job is None), None)
+    def _idle(self, cautious: bool) -> _Worker | None:
+        """One without a job; those of the other kind leave, for there is no slot for them."""
+        found = None
+        for worker in [worker for worker in self._workers if worker.job is None]:
+            if worker.cautious == cautious:
+                found = worker
+            else:
+                worker.process.terminate()
+                self._remove(worker)
+        return found
 
-    def _start(self) -> _Worker:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        # Not a daemon: a run on several devices starts processes of its own.
-        process = context.Process(target=_serve, args=(theirs, self._threads), daemon=False)
-        process.start()
-        theirs.close()
-        worker = _Worker(process, ours)
+    def _start(self, cautious: bool) -> _Worker:
+        process, connection = _start_process(_serve, (), self.threads, cautious=cautious)
+        worker = _Worker(process, connection, cautious)
         self._workers.append(worker)
         return worker
 
@@ -147,17 +142,86 @@ class LocalProcesses:
         return worker.process.exitcode
 
 
+def call_apart(function: Callable[..., Answer], *arguments: Any, threads: int) -> Answer:
+    """Call a function in a process of its own, so that a crash in a library ends only that.
+
+    Raises:
+        ChildProcessError: the process died; what the function itself raises is raised here too.
+    """
+    process, connection = _start_process(_answer, (function, arguments), threads)
+    try:
+        answer, error = connection.recv()
+    except EOFError:
+        process.join()
+        raise ChildProcessError(describe_exit(process.exitcode)) from None
+    finally:
+        process.terminate()
+        process.join()
+        connection.close()
+    if error is not None:
+        raise error
+    return cast(Answer, answer)
+
+
+def _start_process(
+    target: Callable[..., None], arguments: tuple[Any, ...], threads: int, *, cautious: bool = False
+) -> tuple[BaseProcess, Connection]:
+    """Start `target(connection, threads, *arguments)`; gives our end of the connection."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    # Not a daemon: a run on several devices starts processes of its own.
+    process = context.Process(target=target, args=(theirs, threads, *arguments), daemon=False)
+    # For processes that a run starts itself too, which share nothing but the environment.
+    variables = {"OMP_NUM_THREADS": str(threads)}
+    with _variables({**variables, **(conservative_environment() if cautious else {})}):
+        process.start()
+    theirs.close()
+    return process, ours
+
+
+@contextmanager
+def _variables(values: dict[str, str]) -> Iterator[None]:
+    """Set variables of the environment for a process that starts inside.
+
+    The libraries read them when they load, which is before the process calls anything of ours.
+    """
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def _serve(connection: Connection, threads: int) -> None:
     """The life of a worker process: jobs until the runner hangs up."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
-    threading.Thread(target=_end_with_runner, name="sfumato runner", daemon=True).start()
-    torch.set_num_threads(threads)
+    _obey_runner(threads)
     while True:
         try:
             job, after = connection.recv()
-            connection.send(finish_job(job, after, on_lost=lambda: os._exit(LOST_CLAIM_STATUS)))
+            connection.send(finish_job(job, after, on_lost=lambda: os._exit(_LOST_CLAIM_STATUS)))
         except (EOFError, OSError):
             return
+
+
+def _answer(
+    connection: Connection, threads: int, function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    _obey_runner(threads)
+    try:
+        connection.send((function(*arguments), None))
+    except Exception as error:  # whatever it was, it belongs to the caller
+        connection.send((None, error))
+
+
+def _obey_runner(threads: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner decides what an interrupt means
+    threading.Thread(target=_end_with_runner, name="sfumato runner", daemon=True).start()
+    torch.set_num_threads(threads)
 
 
 def _end_with_runner() -> None:
