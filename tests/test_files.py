@@ -39,7 +39,7 @@ def test_object_arrays_are_refused(tmp_path: Path) -> None:
 def test_broken_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{")
     (tmp_path / "a.yaml").write_text("a: [")
-    with pytest.raises(ValueError, match=r"a\.json is not valid JSON"):
+    with pytest.raises(ValueError, match=r"a\.json is damaged \(not valid JSON"):
         read_json(tmp_path / "a.json")
     with pytest.raises(ValueError, match=r"a\.yaml is not valid YAML"):
         read_yaml(tmp_path / "a.yaml")

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import io
+import itertools
 import json
 import os
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import yaml
 
+from sfumato._yaml import parse_yaml
+
+Content = TypeVar("Content")
 _QUIET_SECONDS = 60
 
 
@@ -57,20 +63,92 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(_finite(content), indent=2, allow_nan=False) + "\n")
 
 
+class DamagedFileError(ValueError):
+    """A file that was cut or changed after it was written; the message names it and the remedy."""
+
+
+class DamageWarning(UserWarning):
+    """A damaged file was set aside, and what it held is computed anew."""
+
+
 def read_json(path: Path) -> Any:
-    """Read JSON, naming the file where it is broken."""
+    """Read JSON, naming the file and the remedy where it is broken."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
+    except ValueError as error:  # of the encoding or of the content
+        raise damaged(path, f"not valid JSON: {error}") from None
+
+
+def read_json_lines(path: Path) -> list[Any]:
+    """Read a file of one JSON value a line, naming the file and the line where it is broken."""
+    values = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            values.append(json.loads(line))
+        except ValueError as error:
+            raise damaged(path, f"line {number} is not valid JSON: {error}") from None
+    return values
+
+
+def damaged(path: Path, why: str) -> DamagedFileError:
+    """The error that says which file is broken and what to do."""
+    return DamagedFileError(
+        f"{path} is damaged ({why}). Give the command that wrote it again: a run's or a study's "
+        "is 'sfumato run', which sets damaged files aside and computes them anew."
+    )
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read an npz that holds no pickles, naming the file and the remedy where it is broken."""
+    content = io.BytesIO(path.read_bytes())  # a failing disk is no damaged file
+    try:
+        with np.load(content, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+    except MemoryError:
+        raise
+    except Exception as error:  # of the archive, its compression or an array: numpy lets all pass
+        raise damaged(path, f"not a whole npz: {error}") from None
+
+
+def read_unless_damaged(
+    path: Path, read: Callable[[Path], Content], consequence: str = "it is computed anew"
+) -> Content | None:
+    """What a file holds; None where there is none, or a damaged one, which is set aside."""
+    if not path.exists():
+        return None
+    try:
+        return read(path)
+    except DamagedFileError:
+        set_aside(path, consequence)
+        return None
+
+
+def set_aside(path: Path, consequence: str) -> None:
+    """Rename a damaged file or folder to a name that nothing reads, and warn.
+
+    Args:
+        path: what is damaged; nothing happens where another process was first.
+        consequence: what happens now, for the warning: "it is computed anew".
+    """
+    target = path.with_name(f"{path.name}.damaged")
+    for number in itertools.count(2):
+        if not target.exists():
+            break
+        target = path.with_name(f"{path.name}.damaged-{number}")
+    try:
+        path.rename(target)
+    except FileNotFoundError:
+        return
+    message = f"{path} is damaged and was renamed to {target.name}: {consequence}"
+    warnings.warn(message, DamageWarning, stacklevel=2)
 
 
 def read_yaml(path: Path) -> Any:
     """Read YAML as plain data, naming the file where it is broken."""
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid YAML: {error}") from None
+        return parse_yaml(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # of the encoding or of the content
+        raise DamagedFileError(f"{path} is not valid YAML: {error}") from None
 
 
 def write_yaml(path: Path, content: Mapping[str, Any]) -> None:

@@ -52,6 +52,8 @@ def test_plan_merges_and_orders(study_file: Path) -> None:
         ("epochs: 1", "epochs: one", r"method 'plain': train\.epochs: .*got 'one'"),
         ("smoothing: 0.1", "smoothin: 0.1", r"method 'smooth': loss: .*'smoothin'"),
         ("name: small", "nam: [", "not valid YAML"),
+        ("seeds: [0, 1]", "seeds: [0, 1, 0]", "seeds: 0 is there 2 times; name each seed once"),
+        ("  smooth:", "  plain:", "small.yaml is not valid YAML: line 10: the key 'plain'"),
     ],
 )
 def test_mistakes_name_file_method_and_key(

@@ -80,16 +80,15 @@ def list_parts(
 
 
 def _read_clean(data: str) -> ArrayDataset:
-    import yaml
-
+    from sfumato._yaml import parse_yaml
     from sfumato.data import load_data, read_npz
     from sfumato.engine import ConfigError
 
     try:
         if data.endswith(".npz"):
             return read_npz(data)
-        return load_data(yaml.safe_load(data)).test
-    except (ValueError, TypeError, yaml.YAMLError) as error:
+        return load_data(parse_yaml(data)).test
+    except (ValueError, TypeError) as error:
         raise ConfigError(f"data: {error}") from None
 
 

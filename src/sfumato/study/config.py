@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from sfumato._files import read_yaml
 from sfumato.engine import ConfigError, RunConfig, Strict, parse
@@ -26,6 +26,15 @@ class StudyConfig(Strict):
     recipe: dict[str, Any]
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
     seeds: list[int] = Field(default=[0], min_length=1)
+
+    @field_validator("seeds")
+    @classmethod
+    def _different(cls, seeds: list[int]) -> list[int]:
+        """The same seed twice would count as two runs and make intervals too narrow."""
+        for seed in seeds:
+            if seeds.count(seed) > 1:
+                raise ValueError(f"{seed} is there {seeds.count(seed)} times; name each seed once")
+        return seeds
 
 
 @dataclass(frozen=True)
@@ -46,8 +55,9 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
     """
     from sfumato.study.overrides import apply_overrides
 
-    if not path.exists():
-        raise ConfigError(f"{path}: no such study file")
+    if not path.is_file():
+        what = "is a folder; pass a file in it" if path.is_dir() else "no such study file"
+        raise ConfigError(f"{path}: {what}")
     try:
         content = read_yaml(path)
     except ValueError as error:

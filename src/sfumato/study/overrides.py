@@ -8,8 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
+from sfumato._yaml import parse_yaml
 from sfumato.engine import ConfigError, RunConfig
 from sfumato.study.config import StudyConfig
 
@@ -73,8 +72,8 @@ def parse_seeds(text: str) -> list[int]:
 
 def _value(text: str, override: str) -> Any:
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        value = parse_yaml(text)
+    except ValueError as error:
         raise ConfigError(f"{override!r}: the value is not valid YAML: {error}") from None
     # YAML takes 1e-3, which everybody types, for a word.
     if isinstance(value, str) and _SCIENTIFIC.fullmatch(value):
