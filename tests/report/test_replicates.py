@@ -110,5 +110,5 @@ def test_broken_file_is_named(make_study: MakeStudy) -> None:
     folder = make_study({"plain": 0.0}, seeds=(0,))
     path = next((folder / "runs").iterdir()) / "replicates.npz"
     path.write_bytes(b"PK broken")
-    with pytest.raises(ValueError, match=r"replicates\.npz can't be read .*delete it"):
+    with pytest.raises(ValueError, match=r"replicates\.npz is damaged .*'sfumato run'"):
         read_studies([folder])

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from sfumato.engine import run
-from sfumato.study import load_study, plan
+from sfumato.study import load_study, plan, preview
 from sfumato.study import run as run_module
 from sfumato.study.jobs import Job, group_jobs, run_directory
-from sfumato.study.work import End, finish_job
+from sfumato.study.work import End, Note, finish_job
 
 EPOCHS = 8
 KILLED = {
@@ -42,6 +41,7 @@ class InThisProcess:
     def __init__(self, count: int = 1, threads: int = 1) -> None:
         self.slots, self.threads = count, threads
         self.submitted: list[tuple[str, bool]] = []
+        self.said: list[str] = []
         self._ended: list[tuple[Job, End]] = []
 
     def busy(self) -> int:
@@ -52,11 +52,15 @@ class InThisProcess:
         self._ended.append((job, self.finish(job, after)))
 
     def finish(self, job: Job, after: int) -> End:
-        return finish_job(job, after, on_lost=lambda: None)
+        return finish_job(job, after, on_lost=lambda: None, say=self.said.append)
 
-    def collect(self, timeout: float) -> list[tuple[Job, End]]:
-        ended, self._ended = self._ended, []
-        return ended
+    def collect(self, timeout: float) -> list[tuple[Job, End | Note]]:
+        news: list[tuple[Job, End | Note]] = []
+        for job, end in self._ended:
+            news += [*((job, Note(text)) for text in self.said), (job, end)]
+        self.said.clear()
+        self._ended.clear()
+        return news
 
     def close(self) -> None:
         """Nothing to stop."""
@@ -78,6 +82,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[InThisProcess]:
         return pools[-1]
 
     monkeypatch.setattr(run_module, "LocalProcesses", make)
+    monkeypatch.setattr(preview, "call_apart", lambda function, *given, threads: function(*given))
     return pools
 
 
@@ -143,8 +148,23 @@ def metrics_of() -> Callable[[list[Job]], list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
+def run_here() -> Callable[[Path, Path], None]:
+    """Run a study file in this process, without disturbance, and index it."""
+
+    def run_all(study: Path, folder: Path) -> None:
+        loaded = load_study(study)
+        runs = plan(loaded)
+        run_module._write_index(loaded, runs, folder)
+        for job in group_jobs(runs, folder / "runs"):
+            finish_job(job, 0, on_lost=lambda: None, say=print)
+
+    return run_all
+
+
+@pytest.fixture(scope="session")
 def uninterrupted(
     tmp_path_factory: pytest.TempPathFactory,
+    run_here: Callable[[Path, Path], None],
     jobs_of: Callable[[Path, Path], list[Job]],
     metrics_of: Callable[[list[Job]], list[dict[str, Any]]],
 ) -> list[dict[str, Any]]:
@@ -152,6 +172,5 @@ def uninterrupted(
     folder = tmp_path_factory.mktemp("whole")
     path = folder / "study.yaml"
     path.write_text(yaml.safe_dump(KILLED, sort_keys=False))
-    for planned in plan(load_study(path)):
-        run(planned.config, folder / "runs", show=False)
+    run_here(path, folder)
     return metrics_of(jobs_of(path, folder))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.multiprocessing import ProcessExitedException
@@ -242,16 +243,70 @@ def test_a_crash_in_one_of_several_devices_is_a_crash(
 
     monkeypatch.setattr(work, "run", crash)
     job = jobs_of(study, tmp_path / "out")[0]
-    end = work.finish_job(job, 0, on_lost=lambda: None)
+    end = work.finish_job(job, 0, on_lost=lambda: None, say=print)
     assert (end.status, end.crash) == ("died", "SIGSEGV")
     assert newest_claim(job.training).ended == "interrupted"
 
 
 def test_exit_status_and_last_words_tell(study: Path, tmp_path: Path, sfumato: Any) -> None:
-    absent = "{name: npz, train: absent.npz, test: absent.npz}"
-    override = f"methods.plain.data={absent}"
-    done = sfumato("run", str(study), override, "--workers", "1", "--quiet")
+    explodes = "{learning_rate: 1.0e+12, clip_norm: null, schedule: constant}"
+    done = sfumato("run", str(study), f"methods.plain.train={explodes}", "--quiet")
     assert done.status == 1
-    assert "plain, seed 0 failed: FileNotFoundError" in done.stdout
+    assert "plain, seed 0 failed: DivergenceError" in done.stdout
     assert "Without results: plain, seed 0" in done.stdout
     assert (tmp_path / "runs/small/report/index.html").exists()
+
+
+@pytest.mark.parametrize("command", [("run", "--quiet"), ("run", "--dry-run"), ("check",)])
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("methods.plain.data={name: npz, train: no.npz, test: no.npz}", "data npz: "),
+        ("methods.smooth.train.accelerator=cuda", "train: "),
+        ("methods.smooth.predict.mc_dropout=3", "model resnet: predict.mc_dropout needs"),
+    ],
+)
+def test_what_would_fail_is_said_once_before_anything_starts(
+    study: Path, tmp_path: Path, sfumato: Any, command: tuple[str, ...], override: str, message: str
+) -> None:
+    if "cuda" in override and torch.cuda.is_available():
+        pytest.skip("this machine has the accelerator")
+    done = sfumato(command[0], str(study), override, *command[1:])
+    assert done.status == 2
+    assert done.stderr.startswith(f"error: {message}")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_finished_study_needs_no_data(study: Path, tmp_path: Path, sfumato: Any) -> None:
+    data = tmp_path / "data.npz"
+    images, labels = torch.zeros(30, 8, 8, 3, dtype=torch.uint8), torch.arange(30) % 3
+    np.savez(data, images=images.numpy(), labels=labels.numpy())
+    override = f"data={{name: npz, train: {data}, test: {data}}}"
+    assert sfumato("run", str(study), override, "--quiet").status == 0
+    data.unlink()
+    assert sfumato("run", str(study), override).status == 0
+    assert sfumato("check", str(study), override).status == 2
+
+
+def test_interrupt_says_that_the_same_command_resumes(
+    study: Path, sfumato: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(work, "run", interrupt)
+    done = sfumato("run", str(study), "--quiet")
+    assert done.status == 130
+    assert "The same command goes on from here" in done.stdout
+
+
+def test_a_place_that_can_not_be_a_folder(study: Path, tmp_path: Path, sfumato: Any) -> None:
+    done = sfumato("run", str(study), "--out", "/dev/null/x", "--quiet")
+    assert (done.status, "Errno" in done.stderr) == (2, False)
+    assert "error: can't write results to /dev/null/x: Not a directory." in done.stderr
+    done = sfumato("check", str(tmp_path))
+    assert (done.status, done.stderr) == (2, f"error: {tmp_path}: is a folder; pass a file in it\n")
+    done = sfumato("schema", "--out", "/dev/null/x")
+    assert (done.status, done.stderr) == (2, "error: /dev/null/x: Not a directory\n")

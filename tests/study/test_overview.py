@@ -134,6 +134,7 @@ def test_live_table_on_a_terminal(
     assert lines == ["plain, seed 0 failed: why"], "the table shows the rest"
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_commands(study: Path, tmp_path: Path, sfumato: Any) -> None:
     dry = sfumato("run", str(study), "--epochs", "7", "--seeds", "0-2", "--dry-run", "--quiet")
     assert dry.status == 0, dry.stderr

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from sfumato.study import load_study, run_study
+from sfumato.study import load_study, run_study, workers
 from sfumato.study import run as run_module
 from sfumato.study.claims import newest_claim
 from sfumato.study.config import PlannedRun
 from sfumato.study.jobs import Job, group_jobs
 from sfumato.study.machine import default_threads, default_workers, idle_cores_hint
-from sfumato.study.workers import call_apart
 
 STUDY = """
 name: small
@@ -92,11 +91,11 @@ def test_threads_do_not_depend_on_workers_or_on_what_waits(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
     loaded = load_study(study)
-    for workers, only in ((1, ["plain"]), (2, []), (4, ["smooth"])):
+    for count, only in ((1, ["plain"]), (2, []), (4, ["smooth"])):
         options: dict[str, Any] = {"show": False, "announce": lambda line: None}
         monkeypatch.setattr(Job, "finished", False)
         monkeypatch.setattr(run_module.Job, "waiting", lambda _: [])
-        run_study(loaded, tmp_path, workers=workers, only=only, **options)
+        run_study(loaded, tmp_path, workers=count, only=only, **options)
     assert [pool.slots for pool in in_this_process] == [1, 2, 4]
     assert {pool.threads for pool in in_this_process} == {max(1, cores // min(4, cores))}
 
@@ -109,6 +108,32 @@ def test_idle_cores_are_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--threads 16 uses them" in (idle_cores_hint(1, 4) or "")
 
 
-def test_a_call_apart_dies_alone() -> None:
-    with pytest.raises(ChildProcessError, match="SIGABRT, a crash in a library"):
-        call_apart(os.abort, threads=1)
+class _Gone:
+    """A process that died, and the connection to it."""
+
+    def __init__(self, exitcode: int) -> None:
+        self.exitcode = exitcode
+
+    def recv(self) -> None:
+        raise EOFError
+
+    def join(self) -> None:
+        """It is gone already."""
+
+    terminate = close = join
+
+
+@pytest.mark.parametrize(("code", "tried"), [(-11, [False, True]), (-9, [False]), (1, [False])])
+def test_a_call_apart_that_crashes_is_made_once_more(
+    monkeypatch: pytest.MonkeyPatch, code: int, tried: list[bool]
+) -> None:
+    found: list[bool] = []
+
+    def start(*_: Any, cautious: bool) -> tuple[_Gone, _Gone]:
+        found.append(cautious)
+        return _Gone(code), _Gone(code)
+
+    monkeypatch.setattr(workers, "_start_process", start)
+    with pytest.raises(ChildProcessError, match="the worker process"):
+        workers.call_apart(os.getpid, threads=1)
+    assert found == tried

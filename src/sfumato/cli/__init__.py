@@ -41,16 +41,25 @@ def main() -> None:
     except (ValueError, RuntimeError, OSError) as error:
         if not _is_expected(error):
             raise
-        shown = Text.assemble(("error: ", "bold red"), str(error))
+        shown = Text.assemble(("error: ", "bold red"), _message(error))
         Console(stderr=True, soft_wrap=True).print(shown, highlight=False)
         raise SystemExit(2) from None
 
 
 def _is_expected(error: Exception) -> bool:
     """Whether a mistake in the user's files, as opposed to one in the program."""
+    from sfumato._files import DamagedFileError
     from sfumato.engine import ConfigError
     from sfumato.engine.prediction_files import PredictionFileError
     from sfumato.study import StorageError
 
-    mistakes = ConfigError | PredictionFileError | StorageError
-    return isinstance(error, mistakes | FileNotFoundError | PermissionError)
+    mistakes = ConfigError | PredictionFileError | StorageError | DamagedFileError
+    named = isinstance(error, OSError) and error.filename is not None
+    return named or isinstance(error, mistakes | FileNotFoundError | PermissionError)
+
+
+def _message(error: Exception) -> str:
+    """What the system says of a file, without its numbers; our own messages as they are."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

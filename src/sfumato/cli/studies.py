@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from sfumato.cli.shared import Quiet, console, say_where
-
-if TYPE_CHECKING:
-    from sfumato.study import StudyConfig
 
 _INTERRUPTED = 130  # as a shell says that SIGINT ended a command
 Workers = Annotated[
@@ -96,16 +91,16 @@ def run(
 
 
 def check(study: StudyFile, overrides: Overrides = None) -> None:
-    """Check a study file without running anything.
+    """Check a study file, its data, devices and networks, without training anything.
 
     Example: `sfumato check study.yaml`
     """
-    from sfumato.study import load_study, plan
+    from sfumato.study import load_study
+    from sfumato.study.preview import check_study
 
     content = load_study(study, overrides or [])
-    runs = plan(content)
-    found = f"{study}: {len(content.methods)} methods, {len(runs)} runs, no mistakes found"
-    console.print(Text(found), soft_wrap=True)
+    runs = check_study(content)
+    _say(f"{study}: {len(content.methods)} methods, {runs} runs, no mistakes found")
 
 
 def schema(
@@ -168,12 +163,22 @@ def _run_and_report(
 ) -> None:
     from sfumato.study import default_workers, load_study, run_study
     from sfumato.study.launched import launched_rank
+    from sfumato.study.preview import preview
 
     study = load_study(path, overrides)
     folder = out or Path("runs") / study.name
     count = workers or default_workers()
+    table = preview(
+        study,
+        folder,
+        only=only,
+        workers=count,
+        threads=threads,
+        probe=not quiet and not launched_rank(),
+        devices=ray is None,
+    )
     if not launched_rank():
-        console.print(_plan(study, folder, only, count, threads, probe=not quiet))
+        console.print(table)
     if dry_run:
         return
     try:
@@ -197,29 +202,6 @@ def _run_and_report(
         names = "; ".join(f"{run.method}, seed {run.seed}" for run in outcome.failed)
         console.print(f"Without results: {names}", markup=False, style="red")
         raise typer.Exit(1)
-
-
-def _plan(
-    study: StudyConfig,
-    folder: Path,
-    only: Sequence[str],
-    workers: int,
-    threads: int | None,
-    *,
-    probe: bool,
-) -> Table:
-    """The plan's table; its probe trains a few steps, apart, since a library may crash in them."""
-    from sfumato.study.machine import default_threads
-    from sfumato.study.overview import plan_table
-    from sfumato.study.workers import call_apart
-
-    table = functools.partial(plan_table, study, folder, only=only, workers=workers)
-    if probe:
-        try:
-            return call_apart(table, threads=threads or default_threads())
-        except ChildProcessError as error:
-            _say(f"The time that this will take is not known: {error}")
-    return table(probe=False)
 
 
 def _say(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from sfumato._files import sync
+from sfumato._files import damaged, read_unless_damaged, sync
 
 WEIGHTS = "model.safetensors"
 STATE = "state.pt"
@@ -67,22 +68,48 @@ def _save_weights(weights: dict[str, Tensor], path: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint in `folder`, or None where the run has none yet."""
+    """The checkpoint in `folder`, or None where the run has none yet.
+
+    Raises:
+        DamagedFileError: one of its files is not whole.
+    """
     if not folder.exists():
         return None
-    state = torch.load(folder / STATE, weights_only=True, map_location="cpu")
-    return Checkpoint(model=load_file(folder / WEIGHTS), **state)
+    for name in (STATE, WEIGHTS):
+        if not (folder / name).exists():
+            raise damaged(folder / name, "it is missing")
+    content = io.BytesIO((folder / STATE).read_bytes())  # a failing disk is no damaged file
+    try:
+        state = torch.load(content, weights_only=True, map_location="cpu")
+        fields = {name: state[name] for name in _STATE_FIELDS}
+    except MemoryError:
+        raise
+    except Exception as error:  # of the archive, of pickle or of the content: torch lets all pass
+        raise damaged(folder / STATE, " ".join(str(error).split())[:200]) from None
+    return Checkpoint(model=load_weights(folder), **fields)
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
     """Only the model's weights."""
     if not (folder / WEIGHTS).exists():
         raise FileNotFoundError(f"{folder} holds no {WEIGHTS}: has the run been trained?")
-    return load_file(folder / WEIGHTS)
+    try:
+        return load_file(folder / WEIGHTS)
+    except SafetensorError as error:
+        raise damaged(folder / WEIGHTS, str(error)) from None
 
 
 def _beside(folder: Path) -> tuple[Path, Path]:
     return folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+
+
+def restore_checkpoint(folder: Path) -> None:
+    """Make `folder` hold a whole checkpoint or none, before a training goes on from it.
+
+    A damaged one is set aside: the training begins anew, to the same weights.
+    """
+    recover_checkpoint(folder)
+    read_unless_damaged(folder, load_checkpoint, "training begins anew")
 
 
 def recover_checkpoint(folder: Path) -> None:

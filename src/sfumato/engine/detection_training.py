@@ -20,7 +20,7 @@ from sfumato.data.detection import Objects, Target
 from sfumato.engine.checkpoint import (
     Checkpoint,
     load_checkpoint,
-    recover_checkpoint,
+    restore_checkpoint,
     save_checkpoint,
 )
 from sfumato.engine.config import TrainConfig
@@ -73,7 +73,7 @@ class DetectionTrainer:
     def _set_up(self) -> int:
         """Move everything to its device and restore the last checkpoint; the epoch to start at."""
         if self.fabric.is_global_zero:
-            recover_checkpoint(self.run.checkpoint)
+            restore_checkpoint(self.run.checkpoint)
         self.fabric.barrier()
         checkpoint = load_checkpoint(self.run.checkpoint)
         if checkpoint is not None:

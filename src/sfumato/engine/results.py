@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,13 @@ import torch
 from torch import Tensor
 
 from sfumato._files import (
+    damaged,
+    read_arrays,
     read_json,
+    read_json_lines,
+    read_unless_damaged,
     read_yaml,
+    set_aside,
     write_arrays,
     write_atomically,
     write_json,
@@ -95,6 +100,19 @@ class RunDirectory:
         write_json(self.path / "metrics.json", metrics)
         (self.path / "error.txt").unlink(missing_ok=True)
 
+    def set_aside_damage(self) -> None:
+        """Set damaged files of a finished run aside; it then counts as unfinished.
+
+        It is measured anew from its training, which computes only what is damaged there too.
+        """
+        if not self.finished:
+            return
+        again = "the run is measured anew"
+        files = [path for path in self.path.iterdir() if path.suffix in _READERS]
+        found = [read_unless_damaged(path, _READERS[path.suffix], again) for path in files]
+        if any(content is None for content in found) and self.finished:
+            (self.path / "metrics.json").rename(self.path / "metrics.json.before")
+
     def metrics(self) -> dict[str, Any]:
         return read_json(self.path / "metrics.json")
 
@@ -111,15 +129,31 @@ class RunDirectory:
         if not path.exists():
             return []
         # A line that another process is still writing has no end yet.
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        lines = path.read_bytes().splitlines(keepends=True)
+        found = [_record(line) for line in lines if line.endswith(b"\n")]
+        return [record for record in found if record is not None]
 
     def rewind_log(self, epoch: int) -> None:
         """Keep the records of finished epochs only, so that a resumed log has none twice."""
+        if (self.training / "log.jsonl").exists():
+            self._write_log([record for record in self.log() if record["epoch"] < epoch])
+
+    def repair_log(self) -> None:
+        """Set a damaged log aside and keep the records that can be read."""
         path = self.training / "log.jsonl"
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines()[:epoch]
-            write_text(path, "".join(line + "\n" for line in lines))
+        records = self.log()
+        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+        lost = len(whole.splitlines()) - len(records)
+        if lost:
+            set_aside(
+                path,
+                f"the curves and times of {lost} epochs are lost, the weights are not affected",
+            )
+            self._write_log(records)
+
+    def _write_log(self, records: Sequence[Mapping[str, Any]]) -> None:
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        write_text(self.training / "log.jsonl", text)
 
     def write_predictions(
         self, name: str, predictions: Predictions, *, seconds: float | None = None
@@ -143,13 +177,14 @@ class RunDirectory:
     def link_predictions(self, name: str) -> bool:
         """Give this run the kept predictions of a split; False where there are none yet."""
         kept, own = self._kept_predictions(name), self.path / "predictions" / f"{name}.npz"
-        if kept.exists() and kept != own:
+        if read_unless_damaged(kept, read_arrays) is None:
+            return False
+        if kept != own:
             write_atomically(own, lambda temporary: _link(kept, temporary))
-        return kept.exists()
+        return True
 
     def predictions(self, name: str) -> Arrays:
-        with np.load(self.path / "predictions" / f"{name}.npz", allow_pickle=False) as arrays:
-            return {key: arrays[key] for key in arrays.files}
+        return read_arrays(self.path / "predictions" / f"{name}.npz")
 
     def read_predictions(self, name: str) -> Predictions:
         """The kept predictions of a split as tensors."""
@@ -168,10 +203,11 @@ class RunDirectory:
             compute: called where the part is not there; its result must be plain data.
         """
         path = self.training / "parts" / f"{name}-{content_hash(content)}.json"
-        if not path.exists():
+        values = read_unless_damaged(path, _read_part)
+        if values is None:
             write_json(path, {"content": content, "values": compute()})
-        # Read back even when just computed, so that both ways give the same rounding and nulls.
-        values: dict[str, Any] = read_json(path)["values"]
+            # Read back, so that both ways give the same rounding and nulls.
+            values = _read_part(path)
         return values
 
     def keep_arrays(
@@ -182,10 +218,11 @@ class RunDirectory:
     ) -> Arrays:
         """`keep` for arrays of one number for each image; Args as there."""
         path = self.training / "parts" / f"{name}-{content_hash(content)}.npz"
-        if not path.exists():
+        arrays = read_unless_damaged(path, read_arrays)
+        if arrays is None:
             write_arrays(path, {**compute(), _CONTENT: np.array(json.dumps(content))})
-        with np.load(path, allow_pickle=False) as arrays:
-            return {key: arrays[key] for key in arrays.files if key != _CONTENT}
+            arrays = read_arrays(path)
+        return {key: value for key, value in arrays.items() if key != _CONTENT}
 
     def _pointer(self) -> dict[str, str]:
         path = self.path / _POINTER
@@ -197,7 +234,7 @@ class RunDirectory:
     def _cost(self) -> dict[str, Any]:
         """Seconds of training (without validation), and of predicting one test image."""
         timing = self._kept_predictions("test").with_suffix(".json")
-        inference = read_json(timing) if timing.exists() else None
+        inference = read_unless_damaged(timing, read_json, "the time of a prediction is lost")
         records = self.log()
         return {
             "training_seconds": sum(record.get("seconds", 0.0) for record in records),
@@ -205,6 +242,31 @@ class RunDirectory:
             "inference_seconds_per_image": inference
             and inference["seconds"] / max(1, inference["images"]),
         }
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """A line of the log; None where it is damaged."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and "epoch" in record else None
+
+
+def _read_part(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict) or not isinstance(content.get("values"), dict):
+        raise damaged(path, "it holds no values")
+    values: dict[str, Any] = content["values"]
+    return values
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".json": read_json,
+    ".jsonl": read_json_lines,
+    ".npz": read_arrays,
+    ".yaml": read_yaml,
+}
 
 
 def _link(source: Path, target: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_fabric import Fabric
 
-from sfumato._files import read_json, write_json
+from sfumato._files import read_json, read_unless_damaged, write_json
 from sfumato.engine import classify, detect, segment
 from sfumato.engine.config import fingerprint
 from sfumato.engine.devices import build_fabric
@@ -52,8 +52,9 @@ def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
             # A training that is evaluated later, elsewhere, keeps the facts of where it began;
             # what a study noted before (a crash) stays beside them.
             file = folder / "environment.json"
-            known = read_json(file) if file.exists() else {}
+            known = read_unless_damaged(file, read_json, "it is written anew") or {}
             if "versions" not in known:
                 write_json(file, {**environment_facts(fabric), **known})
+        directory.repair_log()
     task = TASKS[config.task]
     task(fabric, config, directory, show and fabric.is_global_zero)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sfumato._files import read_json, read_yaml
+from sfumato._files import read_arrays, read_json, read_json_lines, read_yaml
 
 
 @dataclass(frozen=True)
@@ -90,21 +88,13 @@ def _read_run(path: Path, seed: int) -> RunResult:
 
 
 def _read_replicates(path: Path) -> dict[str, np.ndarray]:
-    if not path.exists():
-        return {}
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            return {name: content[name] for name in content.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path} can't be read ({error}): delete it to count seeds only, or run the study again"
-        ) from None
+    return read_arrays(path) if path.exists() else {}
 
 
 def _read_log(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_json_lines(path)
 
 
 def _optional(path: Path) -> dict[str, Any]:

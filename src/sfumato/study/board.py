@@ -85,6 +85,10 @@ class Board:
         how = ", once more with a conservative instruction set" if cautious else ""
         self._announce(f"{job.name}: {reason}; going on from its last checkpoint{how}")
 
+    def note(self, job: Job, text: str) -> None:
+        """Something about the job that its user should know."""
+        self._announce(f"{job.name}: {text}")
+
     def ended(self, job: Job, end: End) -> None:
         """The job has results, or never will."""
         row = self._rows[job.training]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -27,6 +28,7 @@ from sfumato._files import write_json
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 180.0
 Ending = Literal["finished", "failed", "interrupted"]
+_NAME = re.compile(r"(\d{6,})\.json")  # copies and whatever else lies there are no claims
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -60,7 +62,7 @@ class Observer:
         if claim.number == 0 or claim.ended:
             return False
         if claim.owner.get("machine") == machine_name():
-            return _alive(int(claim.owner["pid"]), claim.owner.get("process_began"))
+            return _alive(claim.owner.get("pid"), claim.owner.get("process_began"))
         now = time.monotonic()
         touched, since = self._seen.get((training, claim.number), (None, now))
         if touched != claim.touched:
@@ -75,8 +77,8 @@ class LostClaimError(RuntimeError):
 
 def newest_claim(training: Path) -> Claim:
     """The claim with the highest number."""
-    folder = training / "claims"
-    number = max((int(path.stem) for path in folder.glob("[0-9]*.json")), default=0)
+    found = [_NAME.fullmatch(path.name) for path in (training / "claims").glob("*.json")]
+    number = max((int(name[1]) for name in found if name), default=0)
     if number == 0:
         return Claim(0, {})
     # Opening asks the server of a shared folder anew, where a plain stat may be minutes old.
@@ -87,7 +89,7 @@ def newest_claim(training: Path) -> Claim:
         owner = json.loads(text)
     except json.JSONDecodeError:  # created this moment, on a folder without hard links
         owner = {}
-    return Claim(number, owner, touched)
+    return Claim(number, owner if isinstance(owner, dict) else {}, touched)
 
 
 @contextmanager
@@ -194,7 +196,9 @@ def _create(path: Path, owner: dict[str, Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _alive(pid: int, began: str | None) -> bool:
+def _alive(pid: object, began: str | None) -> bool:
+    if not isinstance(pid, int):
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

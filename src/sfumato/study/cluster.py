@@ -8,7 +8,7 @@ from typing import Any
 
 from sfumato.engine import ConfigError
 from sfumato.study.jobs import Job
-from sfumato.study.work import End
+from sfumato.study.work import End, Note
 from sfumato.study.workers import LocalProcesses
 
 
@@ -60,12 +60,16 @@ class RayCluster:
         )
         self._jobs[task.remote(job, after, self.threads, cautious)] = job
 
-    def collect(self, timeout: float) -> list[tuple[Job, End]]:
+    def collect(self, timeout: float) -> list[tuple[Job, End | Note]]:
         if not self._jobs:
             time.sleep(timeout)
             return []
         ready, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=timeout)
-        return [(self._jobs.pop(reference), self._result(reference)) for reference in ready]
+        found: list[tuple[Job, End | Note]] = []
+        for reference in ready:
+            job = self._jobs.pop(reference)
+            found += [(job, news) for news in self._result(reference)]
+        return found
 
     def close(self) -> None:
         for reference in self._jobs:
@@ -73,21 +77,22 @@ class RayCluster:
         if self._began_here:
             self._ray.shutdown()
 
-    def _result(self, reference: Any) -> End:
+    def _result(self, reference: Any) -> list[End | Note]:
         try:
-            end: End = self._ray.get(reference)
+            news: list[End | Note] = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            return End("died", f"the Ray worker is gone ({type(error).__name__})")
-        return end
+            return [End("died", f"the Ray worker is gone ({type(error).__name__})")]
+        return news
 
 
-def _finish(job: Job, after: int, threads: int, cautious: bool) -> End:
+def _finish(job: Job, after: int, threads: int, cautious: bool) -> list[End | Note]:
     """The task that a Ray worker runs: in a process beside it, since Ray tells no signal."""
     worker = LocalProcesses(1, threads)
     try:
         worker.submit(job, after, cautious=cautious)
-        while not (ended := worker.collect(timeout=60)):
-            continue
-        return ended[0][1]
+        news: list[End | Note] = []
+        while worker.busy():
+            news += [each for _, each in worker.collect(timeout=60)]
+        return news
     finally:
         worker.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato._files import read_json
+from sfumato._files import DamagedFileError, read_json
 from sfumato.engine import RunDirectory, content_hash, fingerprint, training_content
 from sfumato.engine.results import TRAININGS
 from sfumato.study.config import PlannedRun
@@ -43,7 +43,10 @@ class Job:
     def crashed(self) -> bool:
         """Whether a worker crashed on it before, so that it keeps to conservative instructions."""
         path = self.training / "environment.json"
-        return path.exists() and "crash" in read_json(path)
+        try:
+            return path.exists() and "crash" in read_json(path)
+        except DamagedFileError:  # the worker sets it aside
+            return False
 
     def waiting(self) -> list[PlannedRun]:
         """The runs without results."""
@@ -57,7 +60,8 @@ class Job:
         for run in self.waiting():
             path = run_directory(run, self.root).path / "error.txt"
             if path.exists():
-                return path.read_text(encoding="utf-8").strip().splitlines()[-1]
+                lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                return lines[-1] if lines else "no reason recorded"
         return "no reason recorded"
 
 

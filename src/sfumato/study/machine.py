@@ -37,9 +37,9 @@ def idle_cores_hint(at_a_time: int, threads: int) -> str | None:
     if 2 * at_a_time * threads > cores:
         return None
     return (
-        f"{at_a_time} at a time, {threads} to each of them: {cores - at_a_time * threads} of "
-        f"{cores} cores have no work. --threads {cores // at_a_time} uses them; with other "
-        "threads numbers differ in their last digits."
+        f"Runs at a time: {at_a_time}, threads of each: {threads}. "
+        f"{cores - at_a_time * threads} of {cores} cores have no work; "
+        f"--threads {cores // at_a_time} uses them (other threads change the last digits)."
     )
 
 

@@ -16,7 +16,15 @@ from sfumato.study.jobs import Job, group_jobs, run_directory
 from sfumato.study.launched import launched_rank, run_together
 from sfumato.study.machine import default_threads, idle_cores_hint
 from sfumato.study.profiles import write_profiles
-from sfumato.study.work import End, StorageError, record_crash, record_failure, storage_problem
+from sfumato.study.work import (
+    End,
+    Note,
+    StorageError,
+    damage_told,
+    record_crash,
+    record_failure,
+    storage_message,
+)
 from sfumato.study.workers import LocalProcesses, Workers
 
 Announce = Callable[[str], None]
@@ -72,12 +80,16 @@ def run_study(
     _write_index(study, runs, folder)
     jobs = group_jobs(wanted, folder / "runs")
     waiting = []
+    rank = launched_rank()
+    if rank is None:  # processes that work together must agree on what waits
+        with damage_told(announce):
+            for planned in wanted:
+                run_directory(planned, folder / "runs").set_aside_damage()
     for job in jobs:
         if job.finished:
             announce(f"{job.name}: finished before")
         else:
             waiting.append(job)
-    rank = launched_rank()
     if rank is not None:
         run_together(waiting, rank, announce, threads)
     elif waiting:
@@ -107,8 +119,11 @@ class _Runner:
         try:
             while self.waiting or self.workers.busy():
                 self._hand_out()
-                for job, end in self.workers.collect(_SECONDS_BETWEEN_LOOKS):
-                    self._handle(job, end)
+                for job, news in self.workers.collect(_SECONDS_BETWEEN_LOOKS):
+                    if isinstance(news, Note):
+                        self.board.note(job, news.text)
+                    else:
+                        self._handle(job, news)
         finally:
             self.workers.close()
 
@@ -170,7 +185,7 @@ def _write_index(study: StudyConfig, runs: list[PlannedRun], folder: Path) -> No
         write_json(folder / "study.json", _index(study, runs))
         write_profiles(runs, folder)
     except OSError as error:
-        raise StorageError(storage_problem(error, folder) or str(error)) from error
+        raise StorageError(storage_message(folder, error)) from error
 
 
 def _index(study: StudyConfig, runs: list[PlannedRun]) -> dict[str, object]:
@@ -189,7 +204,8 @@ def _index(study: StudyConfig, runs: list[PlannedRun]) -> dict[str, object]:
 def _write_environment(folder: Path, runs: list[PlannedRun]) -> None:
     """The environment of the first finished run, for the page's foot; each run has its own."""
     for planned in runs:
-        found = run_directory(planned, folder / "runs").path / "environment.json"
-        if found.exists():
-            write_json(folder / "environment.json", read_json(found))
+        found = run_directory(planned, folder / "runs")
+        facts = found.path / "environment.json"
+        if found.finished and facts.exists():
+            write_json(folder / "environment.json", read_json(facts))
             return

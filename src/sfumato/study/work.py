@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import signal
 import traceback
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torch.multiprocessing import ProcessExitedException
 
-from sfumato._files import read_json, write_json
+from sfumato._files import DamageWarning, read_json, read_unless_damaged, write_json
 from sfumato.engine import run
 from sfumato.study.claims import LostClaimError, claimed
 from sfumato.study.config import PlannedRun
@@ -47,16 +49,29 @@ class End:
         return signal.Signals(-code).name if code and -code in CRASH_SIGNALS else None
 
 
-def finish_job(job: Job, after: int, on_lost: Callable[[], object]) -> End:
+@dataclass(frozen=True)
+class Note:
+    """What the user should know of a job under way."""
+
+    text: str
+
+
+def finish_job(
+    job: Job, after: int, on_lost: Callable[[], object], say: Callable[[str], object]
+) -> End:
     """Claim a job and bring its runs to their end; failures are recorded beside the runs.
 
     Args:
         job: what to do.
         after: number of the newest claim that the runner saw on the training.
         on_lost: stops this process's work where another process has taken over.
+        say: called with a line of text where damaged files are set aside.
     """
     try:
-        with claimed(job.training, after, on_lost=on_lost) as end_claim:
+        with (
+            claimed(job.training, after, on_lost=on_lost) as end_claim,
+            damage_told(say),
+        ):
             end = _finish_runs(job)
             if end.status in ("finished", "failed"):
                 end_claim("finished" if end.status == "finished" else "failed")
@@ -64,7 +79,24 @@ def finish_job(job: Job, after: int, on_lost: Callable[[], object]) -> End:
     except LostClaimError as error:
         return End("held", str(error))
     except OSError as error:
-        return End("storage", storage_problem(error, job.root) or str(error))
+        return End("storage", storage_message(job.root, error))
+
+
+@contextmanager
+def damage_told(say: Callable[[str], object]) -> Iterator[None]:
+    """Hand warnings of damaged files to `say`; all others go their usual way."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DamageWarning)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if issubclass(category, DamageWarning):
+                say(str(message))
+            else:
+                usual(message, category, *rest, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def _finish_runs(job: Job) -> End:
@@ -101,7 +133,8 @@ def record_crash(job: Job, crash: str) -> None:
     runs = [run_directory(planned, job.root).path for planned in job.waiting()]
     for folder in (job.training, *runs):
         path = folder / "environment.json"
-        write_json(path, {**(read_json(path) if path.exists() else {}), **record})
+        known = read_unless_damaged(path, read_json, "it is written anew") or {}
+        write_json(path, {**known, **record})
 
 
 def storage_problem(error: BaseException, root: Path) -> str | None:
@@ -111,13 +144,18 @@ def storage_problem(error: BaseException, root: Path) -> str | None:
         if isinstance(seen, OSError) and seen.errno is not None:
             inside = _is_inside(seen.filename, root)
             if seen.errno in _FULL or (seen.errno in _DENIED and inside):
-                return (
-                    f"can't write results to {root}: {seen.strerror}. Free space or make the "
-                    "folder writable, then give the same command again: finished runs are kept "
-                    "and the interrupted ones go on."
-                )
+                return storage_message(root, seen)
         seen = seen.__cause__ or seen.__context__
     return None
+
+
+def storage_message(root: Path, error: OSError) -> str:
+    """That results can't be written, why, and what to do."""
+    return (
+        f"can't write results to {root}: {error.strerror or error}. Free space or make the folder "
+        "writable, then give the same command again: finished runs are kept and the interrupted "
+        "ones go on."
+    )
 
 
 def _is_inside(filename: object, root: Path) -> bool:

@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeVar, cast
 import torch
 
 from sfumato.study.jobs import Job
-from sfumato.study.machine import conservative_environment
-from sfumato.study.work import End, describe_exit, finish_job
+from sfumato.study.machine import CRASH_SIGNALS, conservative_environment
+from sfumato.study.work import End, Note, describe_exit, finish_job
 
 Answer = TypeVar("Answer")
 _LOST_CLAIM_STATUS = 75
@@ -42,8 +42,8 @@ class Workers(Protocol):
             cautious: keep to a conservative instruction set, after a crash.
         """
 
-    def collect(self, timeout: float) -> list[tuple[Job, End]]:
-        """Jobs that have ended; waits for one, but not longer than `timeout` seconds."""
+    def collect(self, timeout: float) -> list[tuple[Job, End | Note]]:
+        """News of jobs; waits for some, but not longer than `timeout` seconds."""
 
     def close(self) -> None:
         """Stop all workers."""
@@ -85,7 +85,7 @@ class LocalProcesses:
             worker.connection.send((job, after))
         worker.job = job
 
-    def collect(self, timeout: float) -> list[tuple[Job, End]]:
+    def collect(self, timeout: float) -> list[tuple[Job, End | Note]]:
         working = [worker for worker in self._workers if worker.job is not None]
         if not working:
             time.sleep(timeout)
@@ -104,12 +104,13 @@ class LocalProcesses:
             worker.process.terminate()
             self._remove(worker)
 
-    def _receive(self, worker: _Worker) -> End:
+    def _receive(self, worker: _Worker) -> End | Note:
         try:
             if worker.connection.poll():
-                end: End = worker.connection.recv()
-                worker.job = None
-                return end
+                news: End | Note = worker.connection.recv()
+                if isinstance(news, End):
+                    worker.job = None
+                return news
         except (EOFError, OSError):
             pass
         code = self._remove(worker)
@@ -145,22 +146,32 @@ class LocalProcesses:
 def call_apart(function: Callable[..., Answer], *arguments: Any, threads: int) -> Answer:
     """Call a function in a process of its own, so that a crash in a library ends only that.
 
+    As a run, it is tried once more with a conservative instruction set.
+
     Raises:
         ChildProcessError: the process died; what the function itself raises is raised here too.
     """
-    process, connection = _start_process(_answer, (function, arguments), threads)
-    try:
-        answer, error = connection.recv()
-    except EOFError:
-        process.join()
-        raise ChildProcessError(describe_exit(process.exitcode)) from None
-    finally:
-        process.terminate()
-        process.join()
-        connection.close()
-    if error is not None:
-        raise error
-    return cast(Answer, answer)
+    code = None
+    for cautious in (False, True):
+        process, connection = _start_process(
+            _answer, (function, arguments), threads, cautious=cautious
+        )
+        try:
+            answer, error = connection.recv()
+        except EOFError:
+            process.join()
+            code = process.exitcode
+            if code is not None and -code in CRASH_SIGNALS:
+                continue
+            break
+        finally:
+            process.terminate()
+            process.join()
+            connection.close()
+        if error is not None:
+            raise error
+        return cast(Answer, answer)
+    raise ChildProcessError(describe_exit(code))
 
 
 def _start_process(
@@ -203,7 +214,13 @@ def _serve(connection: Connection, threads: int) -> None:
     while True:
         try:
             job, after = connection.recv()
-            connection.send(finish_job(job, after, on_lost=lambda: os._exit(_LOST_CLAIM_STATUS)))
+            end = finish_job(
+                job,
+                after,
+                on_lost=lambda: os._exit(_LOST_CLAIM_STATUS),
+                say=lambda text: connection.send(Note(text)),
+            )
+            connection.send(end)
         except (EOFError, OSError):
             return
 
