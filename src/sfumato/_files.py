@@ -22,6 +22,10 @@ from sfumato._yaml import parse_yaml
 
 Content = TypeVar("Content")
 _QUIET_SECONDS = 60
+_REMEDY = (
+    "Give the command that wrote it again: a run's or a study's is 'sfumato run', which sets "
+    "damaged files aside and computes them anew."
+)
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -90,12 +94,9 @@ def read_json_lines(path: Path) -> list[Any]:
     return values
 
 
-def damaged(path: Path, why: str) -> DamagedFileError:
+def damaged(path: Path, why: str, remedy: str = _REMEDY) -> DamagedFileError:
     """The error that says which file is broken and what to do."""
-    return DamagedFileError(
-        f"{path} is damaged ({why}). Give the command that wrote it again: a run's or a study's "
-        "is 'sfumato run', which sets damaged files aside and computes them anew."
-    )
+    return DamagedFileError(f"{path} is damaged ({why}). {remedy}")
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -131,7 +131,7 @@ def jobs_of() -> Callable[[Path, Path], list[Job]]:
 def wait_until() -> Callable[..., Any]:
     """Wait for a true value and give it back."""
 
-    def wait(condition: Callable[[], Any], what: str, seconds: float = 240) -> Any:
+    def wait(condition: Callable[[], Any], what: str, seconds: float = 600) -> Any:
         end = time.monotonic() + seconds
         while not (value := condition()):
             assert time.monotonic() < end, f"waited {seconds:g} s for {what}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato._files import DamagedFileError
+from sfumato._files import DamagedFileError, DamageWarning
 from sfumato.engine import RunDirectory, load_network
 from sfumato.report import read_study
 from sfumato.study import load_study, run_study
@@ -112,9 +112,15 @@ def test_a_damaged_network_is_one_line_with_its_file(job: Job) -> None:
     path = job.training / "checkpoint" / "model.safetensors"
     content = path.read_bytes()
     _cut(path)
-    with pytest.raises(DamagedFileError, match=r"model\.safetensors is damaged"):
+    with pytest.raises(DamagedFileError, match=r"model\.safetensors is damaged.*trains them anew"):
         load_network(_directory(job))
     path.write_bytes(content)
+    facts = job.training / "network.json"
+    before = facts.read_text()
+    _cut(facts)
+    with pytest.warns(DamageWarning, match=r"network\.json is damaged.*computed anew"):
+        load_network(_directory(job))
+    assert facts.read_text() == before
 
 
 @pytest.mark.parametrize("pattern", ["predictions/*/test.npz", "parts/*.json", "parts/*.npz"])

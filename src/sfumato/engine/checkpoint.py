@@ -19,6 +19,10 @@ from sfumato._files import damaged, read_unless_damaged, sync
 
 WEIGHTS = "model.safetensors"
 STATE = "state.pt"
+_RETRAIN = (
+    "Delete metrics.json of the runs that need these weights and give 'sfumato run' again, which "
+    "trains them anew."
+)
 _STATE_FIELDS = ("epoch", "optimizer", "loss", "precision")
 
 
@@ -96,7 +100,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     try:
         return load_file(folder / WEIGHTS)
     except SafetensorError as error:
-        raise damaged(folder / WEIGHTS, str(error)) from None
+        raise damaged(folder / WEIGHTS, str(error), _RETRAIN) from None
 
 
 def _beside(folder: Path) -> tuple[Path, Path]:

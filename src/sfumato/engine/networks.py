@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from sfumato._files import read_json, write_json
+from sfumato._files import read_json, read_unless_damaged, write_json
 from sfumato.data import ArrayDataset, channel_statistics, load_data
 from sfumato.engine.checkpoint import load_weights, recover_checkpoint
 from sfumato.engine.components import build_network, without_weights
@@ -137,10 +137,11 @@ def _read_config(directory: RunDirectory) -> RunConfig:
 
 def _read_facts(directory: RunDirectory, config: RunConfig) -> NetworkFacts:
     path = directory.training / _FACTS
-    if not path.exists():
+    found = read_unless_damaged(path, read_json)
+    if found is None:
         train = load_data(config.data).train
         write_network_facts(directory, train, *channel_statistics(train.images))
-    found = read_json(path)
+        found = read_json(path)
     height, width = found["image_size"]
     return NetworkFacts(
         classes=tuple(found["classes"]),
