@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from rich.text import Text
 from sfumato.study.board import duration
 from sfumato.study.config import StudyConfig, plan, select
 from sfumato.study.jobs import Job, group_jobs
+from sfumato.study.machine import default_threads
 from sfumato.study.probe import Probe, makespan
 
 
@@ -21,6 +21,7 @@ def plan_table(
     *,
     only: Sequence[str] = (),
     workers: int = 1,
+    threads: int | None = None,
     probe: bool = True,
 ) -> Table:
     """Each method's runs, finished and waiting, and the time that the waiting ones will take.
@@ -30,6 +31,7 @@ def plan_table(
         folder: where its results are or will be; only read.
         only: names of the methods to run; all where empty.
         workers: runs at a time.
+        threads: threads of each run, `default_threads()` by default.
         probe: whether to rehearse each method, which takes some seconds and gives the times.
     """
     jobs = group_jobs(select(study, plan(study), only), (folder / "runs").resolve())
@@ -37,7 +39,7 @@ def plan_table(
     table = Table("method", "runs", "epochs", "finished", "waiting", "time", title=Text(study.name))
     table.caption_justify = table.title_justify = "left"
     times: dict[Path, float | None] = {}  # by training, for the order in which they run
-    with Probe(active=probe, threads=max(1, (os.cpu_count() or 1) // workers)) as watch:
+    with Probe(active=probe, threads=threads or default_threads()) as watch:
         for method, group in _by_method(jobs).items():
             waiting = {job.training: _remaining(job, watch) for job in group if not job.finished}
             times |= waiting
