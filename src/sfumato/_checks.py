@@ -21,7 +21,8 @@ def check_number(
     name: str, value: Any, *, low: float = -math.inf, high: float = math.inf, open_low: bool = False
 ) -> None:
     """Raise unless `value` is a finite real number in [low, high] (or (low, high])."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    # A tuple, because torch.export of PyTorch 2.8 does not know `int | float`.
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {type(value).__name__} {value!r}")
     below = value <= low if open_low else value < low
     if not math.isfinite(value) or below or value > high:

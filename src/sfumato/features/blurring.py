@@ -117,7 +117,9 @@ def convolve(z: Tensor, weight: Tensor, padding: Padding) -> Tensor:
             )
         z = F.pad(z, (before, after, before, after), mode="reflect")
     border = size // 2 if padding in ("zeros", "grow") else 0
-    return F.conv2d(z, weight.expand(channels, 1, size, size), padding=border, groups=channels)
+    # Both sides spelled out: under tracing the size is a tensor, which older PyTorch can't repeat.
+    sides = (border, border)
+    return F.conv2d(z, weight.expand(channels, 1, size, size), padding=sides, groups=channels)
 
 
 def _replicate(z: Tensor, before: int, after: int) -> Tensor:
