@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
+from sfumato.ops.library import kernel_level
+
 PACKAGES = ("sfumato", "torch", "torchvision", "torchmetrics", "lightning-fabric", "numpy")
 
 
 def environment_facts(fabric: Fabric) -> dict[str, Any]:
-    """Versions, processor, cores, threads and devices, as plain data.
+    """Versions, processor, cores, threads, devices and compiled kernels, as plain data.
 
     Example:
         >>> sorted(environment_facts(Fabric(accelerator="cpu")))[:3]
@@ -31,6 +33,8 @@ def environment_facts(fabric: Fabric) -> dict[str, Any]:
         "devices": fabric.world_size,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
+        "kernels": kernel_level(),
         "versions": {name: _version(name) for name in PACKAGES},
     }
 

@@ -156,6 +156,8 @@ def reduce_entries(
     if weight is not None:
         total = (weight if valid is None else torch.where(valid, weight, 0.0)).sum()
         return values.sum() / torch.where(total > 0, total, 1.0)
+    if valid is None and values.numel():
+        return values.mean()
     return values.sum() / at_least_one(counted.count)
 
 

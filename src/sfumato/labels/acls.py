@@ -42,7 +42,7 @@ class _Equation(NamedTuple):
     def values(self, softmax: SoftmaxSummary, num_classes: int) -> Tensor:
         predicted, others = self._predicted(softmax), self._others(softmax, num_classes)
         weight = self.other_weight / (num_classes - 1)
-        values = self.predicted_weight * predicted + weight * others  # Eq. (13)
+        values = torch.add(self.predicted_weight * predicted, others, alpha=weight)  # Eq. (13)
         # Eq. (12) is the derivative of half the squares of Eq. (13).
         is_half = self.form == "gradient" and self.smoothing == "adaptive"
         return values / 2 if is_half else values

@@ -20,27 +20,27 @@ from sfumato.ops.softmax import SoftmaxSummary, valid_entries
 
 
 class Fidelity(NamedTuple):
-    """Cross entropy of each entry, and the numbers of its softmax for a penalty to be added.
+    """Minus the cross entropy of each entry, and the numbers of its softmax for a penalty.
 
     Attributes:
         softmax: the one pass over the logits.
-        values: -sum_k w_k q_k log p_k with q the smoothed target, (N, ...).
+        fit: sum_k w_k q_k log p_k with q the smoothed target, (N, ...).
         weight: w of each entry's label, which the mean divides by the sum of; None for 1.
     """
 
     softmax: SoftmaxSummary
-    values: Tensor
+    fit: Tensor
     weight: Tensor | None
 
     def plus(self, penalty: Tensor, reduction: Reduction) -> Tensor:
         """The reduced sum with the values of a penalty, whose mean is over the entries."""
         if self.weight is None:
-            return reduce_entries(self.values + penalty, self.softmax, reduction)
+            return reduce_entries(penalty - self.fit, self.softmax, reduction)
         return self.alone(reduction) + reduce_entries(penalty, self.softmax, reduction)
 
     def alone(self, reduction: Reduction) -> Tensor:
         """The reduced cross entropy."""
-        return reduce_entries(self.values, self.softmax, reduction, weight=self.weight)
+        return reduce_entries(-self.fit, self.softmax, reduction, weight=self.weight)
 
 
 def cross_entropy_loss(
@@ -158,14 +158,12 @@ def cross_entropy_fidelity(
             shares = _shares(entries, factor, mass) * _along_classes(class_weight, entries.logits)
             entries = entries._replace(soft_target=shares)
             softmax = entries.softmax(margin=margin)
-            return Fidelity(softmax, -softmax.label, weight)
+            return Fidelity(softmax, softmax.label, weight)
     softmax = entries.softmax(margin=margin)
-    values = -softmax.label  # Eq. (1)
-    if weight is not None:
-        values = values * weight
+    fit = softmax.label if weight is None else softmax.label * weight  # Eq. (1)
     if smoothing:
-        values = factor * values - mass * softmax.total  # Eq. (4)
-    return Fidelity(softmax, values, weight)
+        fit = factor * fit + mass * softmax.total  # Eq. (4)
+    return Fidelity(softmax, fit, weight)
 
 
 def label_weight(entries: Entries, class_weight: Tensor | None) -> Tensor | None:

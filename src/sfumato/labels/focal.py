@@ -64,7 +64,7 @@ def focal_loss(
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
     softmax, weight = entries.softmax(), label_weight(entries, class_weight)
-    values = _focal_values(softmax.label, gamma)
+    values = _focal_values(softmax.label, gamma, least=gamma)
     return reduce_entries(_weighted(values, weight), softmax, reduction, weight=weight)
 
 
@@ -119,7 +119,7 @@ def flsd_loss(
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
     softmax, weight = entries.softmax(), label_weight(entries, class_weight)
-    values = _focal_values(softmax.label, _exponent(softmax, rule, gamma))
+    values = _focal_values(softmax.label, _exponent(softmax, rule, gamma), least=gamma)
     return reduce_entries(_weighted(values, weight), softmax, reduction, weight=weight)
 
 
@@ -211,11 +211,11 @@ class FLSDLoss(nn.Module):
         )
 
 
-def _focal_values(log_prob: Tensor, gamma: float | Tensor) -> Tensor:
-    """-(1 - p_y)^g log p_y of each entry."""
+def _focal_values(log_prob: Tensor, gamma: float | Tensor, least: float) -> Tensor:
+    """-(1 - p_y)^g log p_y of each entry; no exponent is below `least`."""
     # A label that can't be, log p = -inf, has power 1 and slope 0 there.
     miss = -torch.expm1(log_prob.clamp(min=LEAST_LOG))
-    if isinstance(gamma, Tensor) or gamma < 1:
+    if least < 1:
         # At p_y = 1 the power has no derivative for exponents below 1, but its product with
         # log p_y does: hold it constant there.
         is_certain = miss <= 0

@@ -54,7 +54,8 @@ def call(kernel: str, dtype: torch.dtype, job: ctypes.Structure) -> int:
     if kernels is None:
         raise RuntimeError(f"there is no kernel {kernel}; ask is_within_reach first")
     suffix = "float" if dtype == torch.float32 else "double"
-    result: int = kernels[f"{kernel}_{suffix}"](ctypes.byref(job))
+    # As an attribute the function is looked up once, as an item each time.
+    result: int = getattr(kernels, f"{kernel}_{suffix}")(ctypes.byref(job))
     return result
 
 

@@ -297,10 +297,10 @@ class ReadSoftmax:
     def __init__(self, plan: Pass, reading: Reading) -> None:
         self.count = reading.valid
         self._plan = plan
-        numbers = reading.numbers.unbind(0)
-        outputs = numbers if reading.totals is None else (*numbers, reading.totals)
         if torch.is_grad_enabled() and plan.logits.requires_grad:
             outputs = _WithGradient.apply(plan.logits, plan, reading)
+        else:
+            outputs = reading.outputs()
         for name, values in zip(NUMBERS, outputs, strict=False):
             setattr(self, name, values)
         if reading.totals is not None:
@@ -328,18 +328,17 @@ class _WithGradient(torch.autograd.Function):
         ctx.save_for_backward(logits, plan.target, plan.soft_target, reading.numbers)
         ctx.options = (plan.shape, plan.margin, plan.ignore_index)
         ctx.has_totals = reading.totals is not None
-        numbers = reading.numbers.unbind(0)
-        ctx.mark_non_differentiable(
-            *(each for name, each in zip(NUMBERS, numbers, strict=False) if name in _CONSTANT)
-        )
-        return numbers if reading.totals is None else (*numbers, reading.totals)
+        outputs, names = reading.outputs(), NUMBERS[: reading.numbers.shape[0]]
+        named = zip(names, outputs, strict=False)  # the totals are the last, and no number
+        ctx.mark_non_differentiable(*(each for name, each in named if name in _CONSTANT))
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None, None]:
         logits, target, soft_target, numbers = ctx.saved_tensors
         plan = Pass(logits, target, soft_target, *ctx.options)
         direction = upstream[-1] if ctx.has_totals else None
-        by_name = dict(zip(NUMBERS[: len(numbers)], upstream, strict=False))
+        by_name = dict(zip(NUMBERS[: numbers.shape[0]], upstream, strict=False))
         given = [each for each in upstream if each is not None]
         if torch.is_grad_enabled() or is_watched() or not all(map(has_values, given)):
             return _again(plan, by_name, direction), None, None

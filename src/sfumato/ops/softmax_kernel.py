@@ -37,6 +37,11 @@ class Reading(NamedTuple):
     valid: int
     strange: int
 
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Each of the numbers, (N, ...), and the totals where they were asked for."""
+        numbers = self.numbers.unbind(0)
+        return numbers if self.totals is None else (*numbers, self.totals)
+
     def predicted_classes(self) -> Tensor:
         """`predicted`, where it was asked for."""
         if self.predicted is None:
