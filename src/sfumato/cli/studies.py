@@ -168,15 +168,16 @@ def _run_and_report(
     study = load_study(path, overrides)
     folder = out or Path("runs") / study.name
     count = workers or default_workers()
-    table = preview(
-        study,
-        folder,
-        only=only,
-        workers=count,
-        threads=threads,
-        probe=not quiet and not launched_rank(),
-        devices=ray is None,
-    )
+    with console.status("Looking at data and devices, and timing a few steps of each method"):
+        table = preview(
+            study,
+            folder,
+            only=only,
+            workers=count,
+            threads=threads,
+            probe=not quiet and not launched_rank(),
+            devices=ray is None,
+        )
     if not launched_rank():
         console.print(table)
     if dry_run:

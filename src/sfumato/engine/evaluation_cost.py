@@ -54,6 +54,7 @@ def seconds_per_pass(
     """Of one image with one dropout mask, predicted in the way of the run."""
     evaluator = _evaluator(fabric, config, network, loaders, directory)
     loader = loaders.evaluation(part)
+    predict(evaluator.predictor, loader, fabric, Bar())  # the first time takes longer
     seconds = timed(lambda: predict(evaluator.predictor, loader, fabric, Bar()))
     return seconds / (len(part) * (config.predict.mc_dropout or 1))
 

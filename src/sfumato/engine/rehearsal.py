@@ -160,8 +160,9 @@ def _epoch(trainer: Trainer, validation: int) -> float:
 
 
 def _few(data: DataSplits, config: RunConfig) -> DataSplits:
-    """The same training set, a batch of the others, counting every dropout sample."""
-    count = max(2, config.train.batch_size // (config.predict.mc_dropout or 1))
+    """The same training set, and of the others a batch, or less where each image has many masks."""
+    size = config.train.batch_size
+    count = max(2, min(size, 4 * size // (config.predict.mc_dropout or 1)))
     first = {"validation": _first(data.validation, count), "test": _first(data.test, count)}
     return replace(data, **first)
 
