@@ -211,5 +211,5 @@ def test_inputs_are_said(name: str, from_logits: bool) -> None:
     tolerance = 2e-3 if METRICS[name].loose else 1e-9
     assert_same(stream.compute(), METRICS[name].function(logits.softmax(1), target), tolerance)
     if not from_logits:
-        with pytest.raises(ValueError, match="sum to one"):
+        with pytest.raises(ValueError, match="For raw scores pass logits"):
             metric().update(logits, target)

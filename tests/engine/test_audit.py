@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
-from sfumato.engine.audit import audit
+from sfumato.engine.audit import audit, honest_share
 from sfumato.engine.prediction_files import PredictionFile, PredictionFileError
+from sfumato.metrics.grid import bin_index
+from sfumato.report.audit import audit_view
 
 
 def _file(factor: float, *, name: str = "model", count: int = 2000, **extra: Any) -> PredictionFile:
@@ -54,7 +58,7 @@ def test_breakdown_finds_the_bad_group() -> None:
     file = PredictionFile(
         name="both",
         labels=torch.cat([good.labels, bad.labels]),
-        logits=torch.cat([good.scores, bad.scores]),
+        logits=torch.cat([good.predictions, bad.predictions]),
         groups=["day"] * 2000 + ["night"] * 2000,
         classes=["a", "b", "c", "d"],
     )
@@ -72,7 +76,7 @@ def test_comparison_aligns_by_index_and_scaling_helps() -> None:
     order = torch.randperm(2000, generator=torch.Generator().manual_seed(1))
     plain = _file(1.0)
     second = PredictionFile(
-        "new", labels=plain.labels[order], logits=plain.scores[order], index=order
+        "new", labels=plain.labels[order], logits=plain.predictions[order], index=order
     )
     found = audit([first, second], [first, second], resamples=100)
     ece = found["comparisons"][0]["metrics"]["ece"]
@@ -93,11 +97,48 @@ def test_what_cannot_be_compared_is_said() -> None:
         audit([bad], resamples=10)
 
 
+def test_honest_sets_by_cells_are_those_drawn_one_by_one() -> None:
+    """How often a model of true confidences shows this ECE: cells against every prediction."""
+    generator = torch.Generator().manual_seed(0)
+    confidence = 0.3 + 0.7 * torch.rand(4000, generator=generator, dtype=torch.float64)
+    bins = bin_index(confidence, 15)
+    errors = []
+    for _ in range(2000):
+        right = torch.rand(4000, generator=generator, dtype=torch.float64) < confidence
+        gaps = torch.zeros(15, dtype=torch.float64)
+        gaps.index_add_(0, bins, confidence - right.double())
+        errors.append(float(gaps.abs().sum() / 4000))
+    for quantile in (0.1, 0.5, 0.9):
+        error = float(np.quantile(errors, quantile))
+        share = honest_share(confidence, error, generator, draws=2000)
+        assert share == pytest.approx(1 - quantile, abs=0.04)
+
+
+def test_terminal_shows_a_sentence_first_and_fits_80_columns() -> None:
+    long = "a_name_that_is_long_and_has_no_space_" * 2
+    files = [_file(3.0, name=long, groups=[long] * 2000), _file(1.0, name="right")]
+    found = audit(files, files, resamples=20)
+    console = Console(width=80, record=True, file=io.StringIO())
+    for part in audit_view(found):
+        console.print(part)
+    text = console.export_text()
+    assert "…" not in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    first = " ".join(text.split("\n\n")[0].split())
+    assert first.startswith(f"{long} is overconfident: it says")
+    assert text.index("right: no miscalibration found") < text.index("━")
+    for word in ("coverage", "verdict", "difference"):
+        assert word in text
+
+
 def test_command(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     file = _file(3.0)
     evil = np.array(["<script>alert(1)</script>", "[red]b", "c", "d"])
     np.savez(
-        tmp_path / "a.npz", logits=file.scores.numpy(), labels=file.labels.numpy(), classes=evil
+        tmp_path / "a.npz",
+        logits=file.predictions.numpy(),
+        labels=file.labels.numpy(),
+        classes=evil,
     )
     done = sfumato("audit", "a.npz", "--resamples", "50")
     assert done.status == 0, done.stderr
@@ -106,6 +147,11 @@ def test_command(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     assert "<script>" not in page
     assert "overconfident" in page
     (tmp_path / "broken.npz").write_bytes(b"not a zip")
+    np.savez(tmp_path / "one.npz", probs=np.array([[0.7, 0.3]]), labels=np.array([1]))
+    for more in ([], ["--resamples", "0"]):
+        done = sfumato("audit", "one.npz", *more)
+        assert done.status == 0, done.stderr
+        assert "one prediction can't tell" in done.stdout
     done = sfumato("audit", "broken.npz")
     assert done.status == 2
     assert "broken.npz: can't be read" in done.stderr

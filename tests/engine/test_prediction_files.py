@@ -63,11 +63,11 @@ def test_parquet(tmp_path: Path) -> None:
     _assert_read(tmp_path / "a.parquet")
 
 
-def test_scores_of_probabilities_are_their_logarithms(tmp_path: Path) -> None:
+def test_probabilities_are_as_saved_or_the_softmax(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", probs=np.array([[1.0, 0.0]]), labels=np.array([0]))
-    scores = read_predictions(tmp_path / "a.npz").scores
-    assert torch.isfinite(scores).all()
-    assert torch.allclose(scores.softmax(1), torch.tensor([[1.0, 0.0]], dtype=scores.dtype))
+    np.savez(tmp_path / "b.npz", logits=np.array([[0.0, 0.0]]), labels=np.array([0]))
+    assert read_predictions(tmp_path / "a.npz").probabilities.tolist() == [[1.0, 0.0]]
+    assert read_predictions(tmp_path / "b.npz").probabilities.tolist() == [[0.5, 0.5]]
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,7 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
         ([[0.5, 0.5], [0.5, 0.6]], [0, 1], r"sum to one .* got 1.1 at sample \(1,\)"),
         ([[0.5, 0.5], [float("nan"), 0.6]], [0, 1], r"no NaN, got nan at sample \(1,\)"),
         ([[1.2, -0.2], [0.5, 0.5]], [0, 1], r"not be negative, got -0.2 at sample \(0,\)"),
+        ([[0.8, 0.2], [0.9, -0.3]], [0, 1], r"not be negative, got -0.3 at sample \(1,\)"),
         ([[0.5, 0.5], [0.5, 0.5]], [0, 2], r"in \[0, 2\), got 2 at position \(1,\)"),
         ([[0.5, 0.5], [0.5, 0.5]], [-1, 0], r"got -1 at position \(0,\)"),
         ([[3.0, 1.0], [0.5, 0.5]], [0, 1], "For raw scores pass logits"),

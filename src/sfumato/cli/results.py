@@ -16,6 +16,7 @@ def compare(
     ],
     split: Annotated[str, typer.Option(help="Which stored predictions of a run.")] = "test",
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=1)] = 1000,
+    quiet: Quiet = False,
 ) -> None:
     """Compare runs with the first one on the same samples: paired bootstrap, every metric.
 
@@ -26,13 +27,19 @@ def compare(
     """
     from sfumato.engine.audit import compare_files
     from sfumato.engine.prediction_files import PredictionFileError, read_run_predictions
+    from sfumato.engine.progress import progress_bar
     from sfumato.engine.run_titles import title_of_run
     from sfumato.report.table import comparison_table
 
     if len(runs) < 2:
         raise PredictionFileError("compare needs at least two runs or files of predictions")
-    files = [read_run_predictions(path, split, title_of_run(path)) for path in runs]
-    for compared in compare_files(files, resamples=resamples):
+    with progress_bar("comparing", 2 * len(runs) - 1, show=not quiet) as bar:
+        files = []
+        for path in runs:
+            files.append(read_run_predictions(path, split, title_of_run(path)))
+            bar.advance(path.name)
+        found = compare_files(files, resamples=resamples, bar=bar)
+    for compared in found:
         console.print(comparison_table(compared))
 
 
@@ -44,8 +51,11 @@ def audit(
         list[Path] | None,
         typer.Option(help="Held-out predictions, one per file: adds temperature scaling."),
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=1)] = 1000,
+    resamples: Annotated[
+        int, typer.Option(help="Bootstrap resamples; 0: no intervals, no comparison.", min=0)
+    ] = 1000,
     out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("audit"),
+    quiet: Quiet = False,
 ) -> None:
     """Say whether saved predictions can be trusted: over- or underconfident, where, how sure.
 
@@ -54,14 +64,25 @@ def audit(
 
     Example: `sfumato audit preds.npz`, `sfumato audit old.csv new.csv --out audit-2`
     """
-    from sfumato.engine.audit import audit as audit_files
-    from sfumato.engine.prediction_files import read_predictions
-    from sfumato.report.audit import audit_tables, write_audit
+    import torch
 
-    held_out = [read_predictions(path) for path in validation or []]
-    found = audit_files([read_predictions(p) for p in files], held_out, resamples=resamples)
-    for table in audit_tables(found):
-        console.print(table)
+    from sfumato.engine.audit import audit as audit_files
+    from sfumato.engine.audit import audit_steps
+    from sfumato.engine.prediction_files import read_predictions
+    from sfumato.engine.progress import progress_bar
+    from sfumato.report.audit import audit_view, write_audit
+
+    torch.set_num_threads(1)  # many small sums: threads would wait for each other, busily
+    paths = (*files, *(validation or ()))
+    steps = len(paths) + audit_steps(len(files), len(paths) - len(files))
+    with progress_bar("auditing", steps, show=not quiet) as bar:
+        read = []
+        for path in paths:
+            read.append(read_predictions(path))
+            bar.advance(path.name)
+        found = audit_files(read[: len(files)], read[len(files) :], resamples=resamples, bar=bar)
+    for part in audit_view(found):
+        console.print(part)
     say_where("Report", write_audit(found, out))
 
 

@@ -10,9 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sfumato.engine.audit_scaling import after_scaling
 from sfumato.engine.prediction_files import PredictionFile, PredictionFileError
+from sfumato.engine.progress import Bar
 from sfumato.metrics import compare_predictions, evaluate_predictions, reliability
-from sfumato.predictions import TemperatureScaler
+from sfumato.metrics.floor import floor_of_confidences
+from sfumato.metrics.grid import bin_index
+from sfumato.metrics.grouped_bootstrap import confidence_cells
 
 COMPARED = ("accuracy", "nll", "ece", "aece", "aurc", "accuracy_at_80")
 NUM_BINS = 15
@@ -24,6 +28,7 @@ def audit(
     *,
     resamples: int = 1000,
     seed: int = 0,
+    bar: Bar | None = None,
 ) -> dict[str, Any]:
     """Judge each file, and compare the others with the first on the same samples.
 
@@ -31,12 +36,15 @@ def audit(
         files: the predictions to judge.
         validation: held-out predictions of the same models, in the same order; where given, each
             file is also shown after temperature scaling fitted on its validation file.
-        resamples: bootstrap resamples of the intervals.
+        resamples: bootstrap resamples of the intervals; 0 leaves intervals and comparisons out, and
+            a file of one prediction has none.
         seed: of the resamples.
+        bar: moved by one for each file, `audit_steps` in all.
 
     Returns:
         Plain data: `models`, a list of judgements, and `comparisons` with the first model.
     """
+    bar = bar or Bar()
     if not files:
         raise ValueError("files must hold at least one file of predictions")
     if validation and len(validation) != len(files):
@@ -48,44 +56,59 @@ def audit(
     models = []
     for number, file in enumerate(files):
         judged = judge(file, resamples=resamples, generator=generator)
+        bar.advance(file.name)
         if validation:
-            judged["scaled"] = _after_scaling(file, validation[number], resamples, generator)
+            judged["scaled"] = after_scaling(
+                file,
+                validation[number],
+                num_bins=NUM_BINS,
+                resamples=_possible(file, resamples),
+                generator=generator,
+            )
+            bar.advance(f"{file.name}, scaled")
         models.append(judged)
-    comparisons = [_compare(files[0], each, resamples, generator, COMPARED) for each in files[1:]]
+    others = files[1:] if resamples else ()
+    comparisons = [_compare(files[0], each, resamples, generator, COMPARED, bar) for each in others]
     return {"models": models, "comparisons": comparisons}
 
 
+def audit_steps(files: int, validation: int) -> int:
+    """How often `audit` moves its bar."""
+    return files + validation + files - 1
+
+
 def compare_files(
-    files: Sequence[PredictionFile], *, resamples: int = 1000, seed: int = 0
+    files: Sequence[PredictionFile], *, resamples: int = 1000, seed: int = 0, bar: Bar | None = None
 ) -> list[dict[str, Any]]:
     """Every metric of every later file against the first, by resamples that both share."""
-    generator = torch.Generator().manual_seed(seed)
-    return [_compare(files[0], other, resamples, generator, None) for other in files[1:]]
+    generator, bar = torch.Generator().manual_seed(seed), bar or Bar()
+    return [_compare(files[0], other, resamples, generator, None, bar) for other in files[1:]]
 
 
 def judge(file: PredictionFile, *, resamples: int, generator: torch.Generator) -> dict[str, Any]:
     """One file's metrics, verdict, reliability bins, and breakdown by class and by group."""
-    metrics = _evaluate(file, resamples, generator)
-    probs = _probabilities(file)
+    metrics = _evaluate(file, _possible(file, resamples), generator)
+    probs = file.probabilities
     confidence, predicted = probs.max(1)
     excess = confidence.double() - (predicted == file.labels).double()
     bins = reliability(probs, file.labels, num_bins=NUM_BINS)
     overall = _slice("all", excess, tests=1)
-    share = _share_of_honest_sets_with_larger_error(confidence, float(metrics["ece"]), generator)
+    share = honest_share(confidence, float(metrics["ece"]), generator)
     classes = file.classes or [str(number) for number in range(probs.shape[1])]
-    by_class = {name: predicted == number for number, name in enumerate(classes)}
-    names = sorted(set(file.groups or []))
-    by_group = {name: torch.tensor([g == name for g in file.groups or []]) for name in names}
+    groups = sorted(set(file.groups or []))
+    places = {name: place for place, name in enumerate(groups)}
+    by_group = torch.tensor([places[name] for name in file.groups or []])
     return {
         "name": file.name,
         "samples": len(file.labels),
         "metrics": metrics,
+        "ece_floor": float(floor_of_confidences(confidence, NUM_BINS)),
         "gap": overall,
         "verdict": _verdict(overall, share),
         "honest_share": share,
         "worst_range": _worst_range(bins.edges, bins.counts, bins.confidences - bins.accuracies),
-        "by_class": _slices(by_class, excess),
-        "by_group": _slices(by_group, excess),
+        "by_class": _slices(classes, predicted, excess),
+        "by_group": _slices(groups, by_group, excess),
         "reliability": {
             "counts": bins.counts.tolist(),
             "confidence": bins.confidences.tolist(),
@@ -108,8 +131,9 @@ def _evaluate(file: PredictionFile, resamples: int, generator: torch.Generator) 
         raise PredictionFileError(f"{file.name}: {error}") from None
 
 
-def _probabilities(file: PredictionFile) -> Tensor:
-    return file.scores.double().softmax(1) if file.probs is None else file.probs.double()
+def _possible(file: PredictionFile, resamples: int) -> int:
+    """One prediction can't be resampled: it is measured without intervals."""
+    return resamples if len(file.labels) > 1 else 0
 
 
 def _slice(name: str, excess: Tensor, *, tests: int) -> dict[str, Any]:
@@ -129,28 +153,48 @@ def _slice(name: str, excess: Tensor, *, tests: int) -> dict[str, Any]:
     }
 
 
-def _slices(masks: Mapping[str, Tensor], excess: Tensor) -> list[dict[str, Any]]:
-    """Each part of the data, largest gap first; intervals hold for all parts together (95 %)."""
-    filled = {name: mask for name, mask in masks.items() if bool(mask.any())}
-    rows = [_slice(name, excess[mask], tests=len(filled)) for name, mask in filled.items()]
+def _slices(names: Sequence[str], part: Tensor, excess: Tensor) -> list[dict[str, Any]]:
+    """Each part of the data, largest gap first; intervals hold for all parts together (95 %).
+
+    Args:
+        names: of the parts.
+        part: number of the part that each prediction belongs to; empty where there are none.
+        excess: confidence minus correctness.
+    """
+    if not len(part):
+        return []
+    members = excess[part.argsort(stable=True)].split(
+        torch.bincount(part, minlength=len(names)).tolist()
+    )
+    filled = [(name, each) for name, each in zip(names, members, strict=True) if len(each)]
+    rows = [_slice(name, each, tests=len(filled)) for name, each in filled]
     return sorted(rows, key=lambda row: -abs(row["gap"]))
 
 
-def _share_of_honest_sets_with_larger_error(
+def honest_share(
     confidence: Tensor, error: float, generator: torch.Generator, draws: int = 200
 ) -> float:
-    """How often a model whose every confidence is true would show this ECE or more, by chance."""
-    sure = confidence.double().clamp(0, 1)
-    bins = (sure * NUM_BINS).ceil().long().clamp(1, NUM_BINS) - 1  # right-closed, as in the ECE
-    larger = 0
-    for _ in range(draws):
-        right = torch.rand(sure.shape, generator=generator, dtype=sure.dtype) < sure
-        gaps = sure.new_zeros(NUM_BINS).index_add_(0, bins, sure - right.double())
-        larger += float(gaps.abs().sum() / len(sure)) >= error
+    """How often a model whose every confidence is true would show this ECE or more, by chance.
+
+    The number of right predictions in a fine cell of confidences is binomial with their mean.
+    """
+    cell, upper = confidence_cells(confidence.double().clamp(0, 1), NUM_BINS)
+    count = torch.bincount(cell).double()
+    sure = torch.bincount(cell, weights=confidence.double().clamp(0, 1)) / count
+    right = torch.binomial(
+        count.expand(draws, -1).contiguous(),
+        sure.clamp(0, 1).expand(draws, -1).contiguous(),
+        generator=generator,
+    )
+    gaps = count.new_zeros(draws, NUM_BINS)
+    gaps.index_add_(1, bin_index(upper, NUM_BINS), count * sure - right)
+    larger = int((gaps.abs().sum(1) / len(confidence) >= error).sum())
     return (1 + larger) / (1 + draws)
 
 
 def _verdict(overall: Mapping[str, Any], honest_share: float) -> str:
+    if overall["count"] < 2:
+        return "can't tell"
     if overall["direction"] != "can't tell":
         return str(overall["direction"])
     if honest_share < 0.05:
@@ -172,34 +216,21 @@ def _worst_range(edges: Tensor, counts: Tensor, gaps: Tensor) -> dict[str, float
     }
 
 
-def _after_scaling(
-    file: PredictionFile, held_out: PredictionFile, resamples: int, generator: torch.Generator
-) -> dict[str, Any]:
-    if file.scores.shape[1] != held_out.scores.shape[1]:
-        raise PredictionFileError(
-            f"{held_out.name} has {held_out.scores.shape[1]} classes, {file.name} has "
-            f"{file.scores.shape[1]}: is it the validation file of another model?"
-        )
-    scaler = TemperatureScaler().fit(held_out.scores, held_out.labels)
-    metrics = evaluate_predictions(
-        file.labels,
-        logits=scaler(file.scores),
-        num_bins=NUM_BINS,
-        resamples=resamples,
-        generator=generator,
-    )
-    return {"temperature": scaler.temperature, "metrics": metrics}
-
-
 def _compare(
     first: PredictionFile,
     second: PredictionFile,
     resamples: int,
     generator: torch.Generator,
     names: Sequence[str] | None,
+    bar: Bar,
 ) -> dict[str, Any]:
     ours, theirs = _aligned(first, second)
-    pair = (_probabilities(first)[ours], _probabilities(second)[theirs])
+    if len(ours) < 2:
+        raise PredictionFileError(
+            f"{first.name} and {second.name} can't be compared: they share one sample, and an "
+            "interval needs at least two"
+        )
+    pair = (first.probabilities[ours], second.probabilities[theirs])
     found = compare_predictions(
         first.labels[ours],
         probs=pair,
@@ -208,6 +239,7 @@ def _compare(
         generator=generator,
         validate=False,
     )
+    bar.advance(f"{second.name} against {first.name}")
     return {
         "first": first.name,
         "second": second.name,

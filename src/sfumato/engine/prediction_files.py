@@ -35,13 +35,18 @@ class PredictionFile:
     classes: list[str] | None = None
 
     @property
-    def scores(self) -> Tensor:
-        """Logits, or log-probabilities where only probabilities are known."""
-        if self.logits is not None:
-            return self.logits
-        if self.probs is None:
+    def predictions(self) -> Tensor:
+        """What the file holds: logits or probabilities, (N, C)."""
+        found = self.probs if self.logits is None else self.logits
+        if found is None:
             raise ValueError("a prediction file holds logits or probs")
-        return self.probs.clamp_min(torch.finfo(self.probs.dtype).tiny).log()
+        return found
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Class probabilities in double precision, (N, C)."""
+        values = self.predictions.double()
+        return values if self.logits is None else values.softmax(1)
 
 
 def read_predictions(path: Path) -> PredictionFile:
@@ -238,7 +243,7 @@ def _integers(path: Path, name: str, array: np.ndarray) -> Tensor:
 
 
 def _checked(path: Path, found: PredictionFile) -> PredictionFile:
-    count, classes = found.scores.shape
+    count, classes = found.predictions.shape
     if not count:
         raise PredictionFileError(f"{path}: holds no prediction")
     for name in ("labels", "index", "groups"):

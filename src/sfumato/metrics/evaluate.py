@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer
+from sfumato.metrics.grouped_bootstrap import resample
 from sfumato.metrics.intervals import (
     Comparison,
     centred_interval,
@@ -41,7 +42,8 @@ def evaluate_predictions(
         probs: class probabilities, of the same shape.
         num_bins: bins of the calibration errors.
         resamples: bootstrap resamples for the intervals; 0 leaves them out. Samples are drawn, or
-            whole images where predictions are dense.
+            whole images where predictions are dense; beyond 2,000 samples, random blocks of them
+            (`metrics/grouped_bootstrap.py` says how far that is the same).
         level: probability that the intervals are to cover.
         ignore_index: label of entries that count for nothing.
         validate: check the values.
@@ -61,7 +63,7 @@ def evaluate_predictions(
     result: dict[str, Any] = dict(evaluation.measure())
     if resamples:
         check_resampling(evaluation.num_units, resamples, level)
-        draws = evaluation.resample(resamples, generator=generator)
+        draws = resample(evaluation, resamples, generator=generator)
         result |= intervals_of(result, draws, level=level)
     return result
 
@@ -109,7 +111,7 @@ def compare_predictions(
     device = "cpu" if generator is None else generator.device
     seed = int(torch.randint(2**62, (), generator=generator, device=device))
     draws = [
-        each.resample(resamples, generator=torch.Generator().manual_seed(seed))
+        resample(each, resamples, generator=torch.Generator().manual_seed(seed))
         for each in (first, second)
     ]
     result = {}

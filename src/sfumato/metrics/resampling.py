@@ -125,12 +125,8 @@ class _UnitSums:
         self.unit, self.num_units = evaluation.unit, evaluation.num_units
         self.one_each = evaluation.one_each
         self._group(evaluation.samples)
-        # An infinite loss times a weight of zero would be NaN.
-        likelihood = evaluation.samples.log_likelihood.double().clamp(min=_IMPOSSIBLE)
-        brier = squared_errors(evaluation.rows, evaluation.labels)
-        scores = torch.stack([torch.ones_like(brier), likelihood, brier], 1)
-        self.scores = self._by_unit(scores)  # (U, 3)
-        self._class_bins(evaluation.rows, evaluation.labels)
+        unit = None if evaluation.one_each else evaluation.unit
+        self.scores = ScoreSums(evaluation, unit, evaluation.num_units)
 
     def _group(self, samples: Samples) -> None:
         """Groups of equal confidence; of one fine cell where units are images of many pixels."""
@@ -150,28 +146,6 @@ class _UnitSums:
         self.count = sparse(member, self.unit, torch.ones_like(correct), shape)
         self.correct = sparse(member, self.unit, correct, shape)
 
-    def _class_bins(self, rows: Tensor, labels: Tensor) -> None:
-        """Gaps of each class in each bin above the first; the first follows from the total.
-
-        With many classes nearly all probabilities are in the first bin, so this is sparse.
-        """
-        gap = rows.double()
-        gap = gap.scatter_add(1, labels.unsqueeze(1), -torch.ones_like(gap[:, :1]))
-        self.class_total = self._by_unit(gap)  # (U, C)
-        member = class_bin_index(rows, self.num_bins)
-        sample, column = ((member % self.num_bins) > 0).nonzero(as_tuple=True)
-        self.class_gap = sparse(
-            member[sample, column],
-            self.unit[sample],
-            gap[sample, column],
-            (rows.shape[1] * self.num_bins, self.num_units),
-        )
-
-    def _by_unit(self, values: Tensor) -> Tensor:
-        if self.one_each:
-            return values
-        return values.new_zeros(self.num_units, values.shape[1]).index_add_(0, self.unit, values)
-
     def measure(self, weights: Tensor) -> dict[str, Tensor]:
         """Every metric of the resamples `weights`, (R,) each."""
         drawn = weights.T.contiguous()  # (U, R)
@@ -179,14 +153,60 @@ class _UnitSums:
             torch.sparse.mm(m, drawn).T.contiguous() for m in (self.count, self.correct)
         )
         groups = Groups(count, correct, count * self.values, correct * self.values, self.upper)
-        numbers = metrics_of_groups(groups, self.num_bins)
-        total, likelihood, brier = (weights @ self.scores).unbind(1)
-        numbers["nll"] = torch.where(likelihood > _IMPOSSIBLE / 2, -likelihood / total, torch.inf)
-        numbers["brier"] = brier / total
-        numbers["classwise_ece"] = self._classwise(weights, drawn) / total
-        return numbers
+        return {**metrics_of_groups(groups, self.num_bins), **self.scores.measure(weights)}
 
-    def _classwise(self, weights: Tensor, drawn: Tensor) -> Tensor:
+
+class ScoreSums:
+    """Sums over each unit for the metrics that need more than the confidence.
+
+    Args:
+        evaluation: the predictions.
+        unit: what each sample belongs to, (M,); None where every sample is a unit of its own.
+        num_units: number of units U.
+    """
+
+    def __init__(self, evaluation: Evaluation, unit: Tensor | None, num_units: int) -> None:
+        self.num_bins, self.num_units = evaluation.num_bins, num_units
+        # An infinite loss times a weight of zero would be NaN.
+        likelihood = evaluation.samples.log_likelihood.double().clamp(min=_IMPOSSIBLE)
+        brier = squared_errors(evaluation.rows, evaluation.labels)
+        scores = torch.stack([torch.ones_like(brier), likelihood, brier], 1)
+        self.scores = self._by_unit(scores, unit)  # (U, 3)
+        self._class_bins(evaluation.rows, evaluation.labels, unit)
+
+    def measure(self, weights: Tensor) -> dict[str, Tensor]:
+        """nll, brier and classwise_ece of the resamples `weights`, (R,) each."""
+        total, likelihood, brier = (weights @ self.scores).unbind(1)
+        return {
+            "nll": torch.where(likelihood > _IMPOSSIBLE / 2, -likelihood / total, torch.inf),
+            "brier": brier / total,
+            "classwise_ece": self._classwise(weights) / total,
+        }
+
+    def _class_bins(self, rows: Tensor, labels: Tensor, unit: Tensor | None) -> None:
+        """Gaps of each class in each bin above the first; the first follows from the total.
+
+        With many classes nearly all probabilities are in the first bin, so this is sparse.
+        """
+        gap = rows.double()
+        gap = gap.scatter_add(1, labels.unsqueeze(1), -torch.ones_like(gap[:, :1]))
+        self.class_total = self._by_unit(gap, unit)  # (U, C)
+        member = class_bin_index(rows, self.num_bins)
+        sample, column = ((member % self.num_bins) > 0).nonzero(as_tuple=True)
+        self.class_gap = sparse(
+            member[sample, column],
+            sample if unit is None else unit[sample],
+            gap[sample, column],
+            (rows.shape[1] * self.num_bins, self.num_units),
+        )
+
+    def _by_unit(self, values: Tensor, unit: Tensor | None) -> Tensor:
+        if unit is None:
+            return values
+        return values.new_zeros(self.num_units, values.shape[1]).index_add_(0, unit, values)
+
+    def _classwise(self, weights: Tensor) -> Tensor:
+        drawn = weights.T.contiguous()  # (U, R)
         above = torch.sparse.mm(self.class_gap, drawn).view(-1, self.num_bins, drawn.shape[1])
         first = (weights @ self.class_total).T - above.sum(1)  # (C, R)
         return (above.abs().sum(1) + first.abs()).mean(0)

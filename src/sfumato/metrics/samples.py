@@ -218,15 +218,16 @@ def check_distribution(name: str, probs: Tensor, *, valid: Tensor | None = None)
     tolerance = _TOLERANCE.get(probs.dtype, _DEFAULT_TOLERANCE)
     # Sign bits, read as integers: the fastest way to bring the values into the cache, too.
     signed = int(probs.view(_SIGNED[probs.element_size()]).amin()) < 0
+    if signed:  # first: a row with a negative entry rarely has the right sum either
+        lowest = probs.amin(1)
+        what = f"{name} must not be negative"
+        _check_rows(~(lowest < 0), valid, what, shown=lowest, hint="For raw scores pass logits.")
     sums = probs.sum(1, dtype=torch.float64 if probs.dtype == torch.float64 else torch.float32)
     low, high = (float(end) for end in sums.aminmax())
     if not 1 - tolerance <= low <= high <= 1 + tolerance:
         what = f"{name} must sum to one over the classes (within {tolerance:g}) and hold no NaN"
         good = (sums - 1).abs() <= tolerance
         _check_rows(good, valid, what, shown=sums, hint="For raw scores pass logits.")
-    if signed:
-        lowest = probs.amin(1)
-        _check_rows(lowest >= 0, valid, f"{name} must not be negative", shown=lowest)
 
 
 def _check_rows(

@@ -1,30 +1,25 @@
-"""An audit as a table for the terminal and as a web page."""
+"""An audit for the terminal and as a web page: sentences first, then tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from sfumato._files import write_json, write_text
+from sfumato.report.audit_sentences import number, sentences, warnings_of
 from sfumato.report.diagram import reliability_svg
 from sfumato.report.document import DIAGRAM_KEY, document, figure, section, table
 from sfumato.report.summary import Bins
 
-_VERDICT_HEAD = (
-    "model",
-    "verdict",
-    "says on average",
-    "is right",
-    "gap in points [95 %]",
-    "ECE % [95 %]",
-    "AURC %",
-    "accuracy at 80 % coverage",
-    "mostly where",
-)
+_VERDICT_HEAD = ("model", "says %", "is right %", "gap in points [95 %]", "ECE % [95 %]")
+_RANKING_HEAD = ("model", "NLL", "Brier", "AURC %", "accuracy % at 80 % coverage")
+_TITLE = "Can these confidences be trusted?"
 _COMPARED = {
     "accuracy": ("accuracy", 100, "higher"),
     "nll": ("NLL", 1, "lower"),
@@ -36,9 +31,11 @@ _COMPARED = {
 _LONGEST_BREAKDOWN = 10
 
 
-def audit_tables(found: Mapping[str, Any]) -> list[Table]:
-    """The verdicts, and whatever was compared, scaled or broken down, for the terminal."""
-    parts = [_rich("Can these confidences be trusted?", _VERDICT_HEAD, _verdict_rows(found))]
+def audit_view(found: Mapping[str, Any]) -> list[RenderableType]:
+    """Verdicts in sentences, warnings, then tables that fit 80 columns; for the terminal."""
+    parts: list[RenderableType] = [Text(f"{line}\n") for line in sentences(found)]
+    parts += [Text(f"warning: {line}\n", style="yellow") for line in warnings_of(found)]
+    parts.append(_rich(_TITLE, _VERDICT_HEAD, _verdict_rows(found)))
     for title, head, rows in _details(found):
         parts.append(_rich(title, head, rows[:_LONGEST_BREAKDOWN]))
     return parts
@@ -49,8 +46,10 @@ def write_audit(found: Mapping[str, Any], folder: Path) -> Path:
     write_json(folder / "audit.json", found)
     sections = [
         section(
-            "Can these confidences be trusted?",
-            table(_VERDICT_HEAD, _verdict_rows(found))
+            _TITLE,
+            "".join(f"<p>{escape(line)}</p>" for line in sentences(found))
+            + "".join(f"<p><strong>Warning:</strong> {escape(w)}</p>" for w in warnings_of(found))
+            + table(_VERDICT_HEAD, _verdict_rows(found))
             + "<p class='note'>The gap is mean confidence minus accuracy. A verdict needs "
             "an interval without zero; «right on average, wrong in places» where a model with true "
             "confidences would show such an ECE in fewer than 5 of 100 test sets.</p>",
@@ -69,33 +68,33 @@ def write_audit(found: Mapping[str, Any], folder: Path) -> Path:
 
 
 def _verdict_rows(found: Mapping[str, Any]) -> list[list[str]]:
-    rows = []
-    for model in found["models"]:
-        metrics, worst = model["metrics"], model["worst_range"]
-        where = "nowhere"
-        if worst is not None:
-            where = (
-                f"confidence {100 * worst['low']:.0f}-{100 * worst['high']:.0f} %: "
-                f"{100 * worst['gap']:+.1f} points"
-            )
-        rows.append(
-            [
-                model["name"],
-                model["verdict"],
-                f"{100 * metrics['average_confidence']:.1f} %",
-                f"{100 * metrics['accuracy']:.1f} %",
-                _gap(model["gap"]),
-                _value(metrics, "ece", 100),
-                f"{100 * metrics['aurc']:.2f}",
-                f"{100 * metrics['accuracy_at_80']:.1f} %",
-                where,
-            ]
-        )
-    return rows
+    return [
+        [
+            model["name"],
+            f"{100 * model['metrics']['average_confidence']:.1f}",
+            f"{100 * model['metrics']['accuracy']:.1f}",
+            _gap(model["gap"]),
+            _value(model["metrics"], "ece", 100),
+        ]
+        for model in found["models"]
+    ]
+
+
+def _ranking_rows(found: Mapping[str, Any]) -> list[list[str]]:
+    return [
+        [
+            model["name"],
+            number(model["metrics"]["nll"]),
+            f"{model['metrics']['brier']:.3f}",
+            f"{100 * model['metrics']['aurc']:.2f}",
+            f"{100 * model['metrics']['accuracy_at_80']:.1f}",
+        ]
+        for model in found["models"]
+    ]
 
 
 def _details(found: Mapping[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
-    parts = []
+    parts = [("Likelihood, and which to reject", list(_RANKING_HEAD), _ranking_rows(found))]
     for compared in found["comparisons"]:
         title = (
             f"{compared['second']} against {compared['first']}, same {compared['samples']} samples"
@@ -104,7 +103,7 @@ def _details(found: Mapping[str, Any]) -> list[tuple[str, list[str], list[list[s
         parts.append((title, head, _comparison_rows(compared["metrics"])))
     scaled = [model for model in found["models"] if "scaled" in model]
     if scaled:
-        head = ["model", "temperature", "ECE % before", "ECE % after", "NLL before", "NLL after"]
+        head = ["model", "T", "ECE %", "scaled", "NLL", "scaled", "verdict"]
         parts.append(("Temperature scaling", head, [_scaled_row(model) for model in scaled]))
     for model in found["models"]:
         for key, name in (("by_group", "group"), ("by_class", "predicted class")):
@@ -139,17 +138,19 @@ def _scaled_row(model: Mapping[str, Any]) -> list[str]:
     before, after = model["metrics"], model["scaled"]["metrics"]
     return [
         model["name"],
-        f"{model['scaled']['temperature']:.3f}",
-        _value(before, "ece", 100),
-        _value(after, "ece", 100),
-        f"{before['nll']:.4f}",
-        f"{after['nll']:.4f}",
+        f"{model['scaled']['temperature']:.3g}",
+        f"{100 * before['ece']:.1f}",
+        f"{100 * after['ece']:.1f}",
+        number(before["nll"]),
+        number(after["nll"]),
+        model["scaled"]["verdict"],
     ]
 
 
 def _gap(part: Mapping[str, Any]) -> str:
     low, high = part["interval"]
-    return f"{100 * part['gap']:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    gap = f"{100 * part['gap']:+.1f}"
+    return gap if low != low else f"{gap} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def _value(metrics: Mapping[str, Any], key: str, scale: float) -> str:
@@ -169,8 +170,9 @@ def _diagram(model: Mapping[str, Any]) -> str:
 
 def _rich(title: str, head: tuple[str, ...] | list[str], rows: list[list[str]]) -> Table:
     view = Table(title=Text(title), title_justify="left")  # names from files are no markup
-    for number, cell in enumerate(head):
-        view.add_column(Text(cell), justify="left" if number == 0 else "right")
+    for place, cell in enumerate(head):
+        # A long name goes on in the next line: nothing is cut, on the narrowest terminal.
+        view.add_column(Text(cell), justify="right" if place else "left", overflow="fold")
     for row in rows:
         view.add_row(*(Text(cell) for cell in row))
     return view
