@@ -46,7 +46,7 @@ def test_killed_worker_then_killed_runner_then_two_runners(
     jobs = jobs_of(killed_study, folder)
     assert [len(job.runs) for job in jobs] == [2, 1]
 
-    runner = start("run", killed_study, "--out", folder, "--workers", 2, "--quiet")
+    runner = start("run", killed_study, "--out", folder, "--workers", 2, "--threads", 1, "--quiet")
     first, second = (_worker(job, wait_until) for job in jobs)
     os.kill(first, signal.SIGKILL)
     again = wait_until(
@@ -59,7 +59,8 @@ def test_killed_worker_then_killed_runner_then_two_runners(
     assert not all(job.finished for job in jobs)
 
     both = [
-        start("run", killed_study, "--out", folder, "--workers", 1, "--quiet") for _ in range(2)
+        start("run", killed_study, "--out", folder, "--workers", 1, "--threads", 1, "--quiet")
+        for _ in range(2)
     ]
     said = [process.communicate(timeout=400)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
