@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.analysis import hessian_max_spectrum, loss_landscape
-from sfumato.analysis.curvature import HessianProduct
-from sfumato.analysis.hessian import Method
-from sfumato.analysis.lanczos import Krylov
+from sfumato.analysis.curvature.lanczos import Krylov
+from sfumato.analysis.curvature.products import HessianProduct
+from sfumato.analysis.curvature.spectrum import Method
 from sfumato.data import scenes
 from sfumato.models import resnet
 

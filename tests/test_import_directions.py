@@ -16,6 +16,9 @@ BELOW_ENGINE = LEAVES | {"models", "data", "analysis"}
 ALLOWED: dict[str, set[str]] = {
     **{leaf: set() for leaf in LEAVES},
     "inputs": {"labels.targets"},
+    # Public names that belong elsewhere, kept where they have always been imported from.
+    "corruptions": {"metrics.consistency", "metrics.corruption_ratio"},
+    "features": {"predictions.training_ensemble"},
     "models": {"features"},
     "data": {"inputs", "corruptions", "_spec"},
     "analysis": LEAVES,

@@ -17,7 +17,7 @@ from sfumato.corruptions.blur import (
     zoom_blur,
 )
 from sfumato.corruptions.filters import clipped_zoom
-from sfumato.corruptions.streams import Streams, draw_seeds
+from sfumato.corruptions.random_numbers import Streams, draw_seeds
 
 
 class _FixedMoves:

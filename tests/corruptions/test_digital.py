@@ -16,7 +16,7 @@ from sfumato.corruptions.digital import (
     jpeg_compression,
     pixelate,
 )
-from sfumato.corruptions.streams import Streams, draw_seeds
+from sfumato.corruptions.random_numbers import Streams, draw_seeds
 from sfumato.corruptions.warp import pixel_grid, sample
 
 

@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 
 from sfumato.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
-from sfumato.corruptions.streams import Streams, draw_seeds
+from sfumato.corruptions.random_numbers import Streams, draw_seeds
 
 
 def _streams() -> Streams:

@@ -8,8 +8,8 @@ import torch
 from scipy import ndimage
 
 from sfumato.corruptions.frost import frost, frost_layer
+from sfumato.corruptions.random_numbers import Streams, draw_seeds
 from sfumato.corruptions.spatter import _distance, _equalise, _outlines, spatter
-from sfumato.corruptions.streams import Streams, draw_seeds
 from sfumato.corruptions.weather import _plasma, _refine, fallen_snow, fog, snow_flakes
 
 

@@ -1,46 +1,46 @@
 """Why smoothing works: spectra, landscapes, profiles."""
 
-from sfumato.analysis.activation_figures import overlay_maps, plot_activation_maps
-from sfumato.analysis.activation_maps import (
+from sfumato.analysis.attention.activation_maps import (
     ActivationMaps,
     class_activation_map,
     grad_cam,
     grad_cam_plus_plus,
 )
-from sfumato.analysis.directions import filter_direction
-from sfumato.analysis.feature_covariance import (
-    FeatureCovariance,
-    feature_covariance,
-    plot_feature_covariances,
-)
-from sfumato.analysis.feature_deviation import (
-    FeatureDeviation,
-    feature_deviation,
-    plot_feature_deviations,
-)
-from sfumato.analysis.feature_spectrum import (
-    FeatureSpectrum,
-    feature_spectrum,
-    plot_feature_spectra,
-)
-from sfumato.analysis.feature_taps import stage_blocks, stage_ends
-from sfumato.analysis.frequency_response import (
-    FrequencyResponse,
-    frequency_response,
-    plot_frequency_responses,
-)
-from sfumato.analysis.hessian import HessianSpectrum, hessian_max_spectrum
-from sfumato.analysis.hessian_density import HessianDensity, hessian_density
-from sfumato.analysis.hessian_figures import (
+from sfumato.analysis.attention.figures import overlay_maps, plot_activation_maps
+from sfumato.analysis.attention.localisation import Localisation, localisation_scores
+from sfumato.analysis.curvature.density import HessianDensity, hessian_density
+from sfumato.analysis.curvature.figures import (
     eigenvalue_outliers,
     plot_hessian_densities,
     plot_hessian_spectra,
 )
-from sfumato.analysis.landscape import LossLandscape, loss_landscape
-from sfumato.analysis.landscape_figures import plot_loss_landscapes
-from sfumato.analysis.localisation import Localisation, localisation_scores
+from sfumato.analysis.curvature.sharpness import ExpectedSharpness, expected_sharpness
+from sfumato.analysis.curvature.spectrum import HessianSpectrum, hessian_max_spectrum
+from sfumato.analysis.feature_maps.covariance import (
+    FeatureCovariance,
+    feature_covariance,
+    plot_feature_covariances,
+)
+from sfumato.analysis.feature_maps.deviation import (
+    FeatureDeviation,
+    feature_deviation,
+    plot_feature_deviations,
+)
+from sfumato.analysis.feature_maps.frequency_response import (
+    FrequencyResponse,
+    frequency_response,
+    plot_frequency_responses,
+)
+from sfumato.analysis.feature_maps.spectrum import (
+    FeatureSpectrum,
+    feature_spectrum,
+    plot_feature_spectra,
+)
+from sfumato.analysis.feature_maps.taps import stage_blocks, stage_ends
+from sfumato.analysis.landscape.directions import filter_direction
+from sfumato.analysis.landscape.figures import plot_loss_landscapes
+from sfumato.analysis.landscape.surface import LossLandscape, loss_landscape
 from sfumato.analysis.loss_variance import LossVariance, loss_variance, plot_loss_variances
-from sfumato.analysis.sharpness import ExpectedSharpness, expected_sharpness
 from sfumato.analysis.smoothing_profile import (
     SmoothingProfile,
     active_share,

@@ -1,19 +1,12 @@
 """What the world does to images: noise, blur, weather and digital damage, by severity."""
 
 from sfumato.corruptions.attacks import AttackScores, attack_scores, fgsm, pgd
-from sfumato.corruptions.baseline import alexnet_scores, corruption_ratio
 from sfumato.corruptions.catalogue import (
     CATEGORIES,
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
     SEVERITIES,
     corrupt,
-)
-from sfumato.corruptions.consistency import (
-    consistency,
-    cross_entropy_consistency,
-    flip_rate,
-    relative_confidence,
 )
 from sfumato.corruptions.context import ContextScores, context_scores, remove_objects
 from sfumato.corruptions.figures import (
@@ -33,6 +26,13 @@ from sfumato.corruptions.sequences import (
     perturb,
 )
 from sfumato.corruptions.writing import corruption_generator, write_corrupted
+from sfumato.metrics.consistency import (
+    consistency,
+    cross_entropy_consistency,
+    flip_rate,
+    relative_confidence,
+)
+from sfumato.metrics.corruption_ratio import alexnet_scores, corruption_ratio
 
 __all__ = [
     "CATEGORIES",

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from sfumato._checks import check_choice, check_class_indices, check_integer, check_number
 from sfumato.corruptions.catalogue import check_images
 from sfumato.corruptions.frequency import keep_band
-from sfumato.corruptions.streams import Streams, draw_seeds
+from sfumato.corruptions.random_numbers import Streams, draw_seeds
 
 Norm = Literal["linf", "l2"]
 

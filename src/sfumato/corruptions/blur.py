@@ -21,7 +21,7 @@ from sfumato.corruptions.filters import (
     whole_levels,
     zoom_geometry,
 )
-from sfumato.corruptions.streams import Streams
+from sfumato.corruptions.random_numbers import Streams
 
 
 @lru_cache(maxsize=32)

@@ -27,8 +27,8 @@ from sfumato.corruptions.digital import elastic_transform, jpeg_compression, pix
 from sfumato.corruptions.filters import whole_levels
 from sfumato.corruptions.frost import frost
 from sfumato.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from sfumato.corruptions.random_numbers import Streams, draw_seeds
 from sfumato.corruptions.spatter import spatter
-from sfumato.corruptions.streams import Streams, draw_seeds
 from sfumato.corruptions.weather import fog, snow
 
 CORRUPTIONS: tuple[str, ...] = (

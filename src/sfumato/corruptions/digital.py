@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from sfumato.corruptions.filters import gaussian_filter
-from sfumato.corruptions.streams import Streams
+from sfumato.corruptions.random_numbers import Streams
 from sfumato.corruptions.warp import pixel_grid, sample
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_class_indices, check_floating, check_number
-from sfumato.corruptions.streams import Streams, draw_seeds, seeded_generator
+from sfumato.corruptions.random_numbers import Streams, draw_seeds, seeded_generator
 
 
 def frequency_mask(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sfumato.corruptions.colour import luma
-from sfumato.corruptions.streams import Streams
+from sfumato.corruptions.random_numbers import Streams
 
 # Four kinds: teal foil, white rime, blue-grey needles, dark needles. Measured on windows of 32, 64
 # and 224 pixels of the photographs: mean colour, spread of the window's mean, contrast of each

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfumato.corruptions.streams import Streams, poisson
+from sfumato.corruptions.random_numbers import Streams, poisson
 
 
 def gaussian_noise(levels: Tensor, streams: Streams, *, std: float) -> Tensor:

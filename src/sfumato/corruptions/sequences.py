@@ -16,7 +16,7 @@ from sfumato.corruptions.catalogue import change_levels, check_images
 from sfumato.corruptions.colour import brightness
 from sfumato.corruptions.filters import line_blur
 from sfumato.corruptions.noise import gaussian_noise, shot_noise
-from sfumato.corruptions.streams import Streams, draw_seeds
+from sfumato.corruptions.random_numbers import Streams, draw_seeds
 from sfumato.corruptions.warp import homography_rotate, homography_scale, homography_tilt, warp
 from sfumato.corruptions.weather import fallen_snow, snow_flakes
 

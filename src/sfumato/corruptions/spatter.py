@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from sfumato.corruptions.colour import luma
 from sfumato.corruptions.filters import correlate, gaussian_filter, whole_levels
-from sfumato.corruptions.streams import Streams
+from sfumato.corruptions.random_numbers import Streams
 
 _WATER = (175.0, 238.0, 238.0)
 _MUD = (63.0, 42.0, 20.0)

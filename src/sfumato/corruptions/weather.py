@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sfumato.corruptions.colour import luma
 from sfumato.corruptions.filters import clipped_zoom, line_blur
-from sfumato.corruptions.streams import Streams
+from sfumato.corruptions.random_numbers import Streams
 
 
 def snow(

@@ -23,7 +23,7 @@ from sfumato.corruptions.catalogue import (
     corrupt,
 )
 from sfumato.corruptions.constants import Constants
-from sfumato.corruptions.streams import seeded_generator
+from sfumato.corruptions.random_numbers import seeded_generator
 
 _JPEG_QUALITY = 85  # of the published folders
 

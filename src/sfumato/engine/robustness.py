@@ -13,15 +13,13 @@ from torch import Tensor, nn
 from sfumato.corruptions import (
     CORRUPTIONS,
     SEVERITIES,
-    alexnet_scores,
     corrupt,
     corruption_generator,
-    corruption_ratio,
     read_corrupted,
 )
 from sfumato.data import ArrayDataset, TensorLoader
 from sfumato.engine.progress import progress_bar
-from sfumato.metrics import evaluate_predictions
+from sfumato.metrics import alexnet_scores, corruption_ratio, evaluate_predictions
 
 METRICS = ("error", "nll", "ece")
 

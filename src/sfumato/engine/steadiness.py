@@ -8,9 +8,10 @@ from typing import Literal
 import torch
 from torch import nn
 
-from sfumato.corruptions import consistency, cross_entropy_consistency, is_ordered, perturb
+from sfumato.corruptions import is_ordered, perturb
 from sfumato.data import ArrayDataset, TensorLoader
 from sfumato.engine.seeds import fold_seed
+from sfumato.metrics import consistency, cross_entropy_consistency
 
 _IMAGES_AT_A_TIME = 16
 

@@ -33,9 +33,9 @@ from sfumato.engine.progress import Bar, progress_bar
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.seeds import fold_seed
 from sfumato.engine.together import SharedStream, gather_around, gather_rows
-from sfumato.features import mean_log_probability
 from sfumato.labels.correctness import CorrectnessHistory
 from sfumato.metrics import evaluate_predictions
+from sfumato.predictions import mean_log_probability
 
 TransformBatch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Measure = Callable[[nn.Module, TensorLoader, Fabric, Bar], dict[str, float]]

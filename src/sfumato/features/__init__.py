@@ -2,11 +2,11 @@
 
 from sfumato.features.blurring import Blur, Padding, blur_features
 from sfumato.features.dropout_model import add_dropout
-from sfumato.features.ensemble import mean_log_probability
 from sfumato.features.probability import Prob, ProbKind, bound_features
 from sfumato.features.smooth_model import add_smoothing
 from sfumato.features.smoothing import Smooth, smooth_features
 from sfumato.features.summary import model_summary
+from sfumato.predictions.training_ensemble import mean_log_probability
 
 __all__ = [
     "Blur",

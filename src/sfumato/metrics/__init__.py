@@ -12,6 +12,13 @@ from sfumato.metrics.brier import BrierDecomposition, brier_decomposition, brier
 from sfumato.metrics.calibration import ReliabilityBins, calibration_error, reliability
 from sfumato.metrics.classwise import classwise_calibration_error
 from sfumato.metrics.confidence import average_confidence, overconfidence, underconfidence
+from sfumato.metrics.consistency import (
+    consistency,
+    cross_entropy_consistency,
+    flip_rate,
+    relative_confidence,
+)
+from sfumato.metrics.corruption_ratio import alexnet_scores, corruption_ratio
 from sfumato.metrics.evaluate import compare_predictions, evaluate_predictions
 from sfumato.metrics.figures import (
     confidence_histogram,
@@ -89,6 +96,7 @@ __all__ = [
     "Underconfidence",
     "accuracy",
     "accuracy_at_coverage",
+    "alexnet_scores",
     "aurc",
     "average_confidence",
     "bootstrap_interval",
@@ -102,9 +110,13 @@ __all__ = [
     "confidence_histogram",
     "confidence_map",
     "confusion_matrix",
+    "consistency",
+    "corruption_ratio",
+    "cross_entropy_consistency",
     "debiased_calibration_error",
     "evaluate_predictions",
     "excess_aurc",
+    "flip_rate",
     "ks_calibration_error",
     "mean_iou",
     "mean_objectness_deviation",
@@ -114,6 +126,7 @@ __all__ = [
     "overconfidence",
     "paired_difference",
     "predictive_entropy",
+    "relative_confidence",
     "reliability",
     "reliability_diagram",
     "risk_coverage",

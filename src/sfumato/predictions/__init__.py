@@ -13,6 +13,7 @@ from sfumato.predictions.temperature_table import (
     temperature_table,
 )
 from sfumato.predictions.temporal import TemporalSmoother, TemporalStep, temporal_weights
+from sfumato.predictions.training_ensemble import mean_log_probability
 from sfumato.predictions.uniform_mixture import UniformMixture
 from sfumato.predictions.vector import VectorScaler
 
@@ -31,6 +32,7 @@ __all__ = [
     "TemporalStep",
     "UniformMixture",
     "VectorScaler",
+    "mean_log_probability",
     "normalise_logits",
     "temperature_table",
     "temporal_weights",

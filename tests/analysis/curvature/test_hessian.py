@@ -18,7 +18,7 @@ from sfumato.analysis import (
     plot_hessian_densities,
     plot_hessian_spectra,
 )
-from sfumato.analysis.lanczos import lanczos_eigenvalues, power_eigenvalues
+from sfumato.analysis.curvature.lanczos import lanczos_eigenvalues, power_eigenvalues
 from sfumato.labels import cross_entropy_loss, focal_loss, mbls_loss
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from sfumato.corruptions.streams import Streams, draw_seeds, poisson, seeded_generator
+from sfumato.corruptions.random_numbers import Streams, draw_seeds, poisson, seeded_generator
 
 
 def _streams(count: int, seed: int = 0) -> Streams:

@@ -23,8 +23,13 @@ from sfumato.analysis.batches import (
     running,
     trainable,
 )
-from sfumato.analysis.curvature import HessianProduct
-from sfumato.analysis.lanczos import Eigenvalues, Which, lanczos_eigenvalues, power_eigenvalues
+from sfumato.analysis.curvature.lanczos import (
+    Eigenvalues,
+    Which,
+    lanczos_eigenvalues,
+    power_eigenvalues,
+)
+from sfumato.analysis.curvature.products import HessianProduct
 
 Method = Literal["lanczos", "power"]
 

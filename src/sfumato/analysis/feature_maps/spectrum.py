@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.analysis.batches import Mode, device_of, draw_seed, read_batches, running, seeded
-from sfumato.analysis.feature_taps import stage_ends, tapped
+from sfumato.analysis.feature_maps.taps import stage_ends, tapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sfumato._checks import check_class_indices, check_floating
 from sfumato.analysis.batches import running
-from sfumato.analysis.feature_taps import stage_ends, tapped
+from sfumato.analysis.feature_maps.taps import stage_ends, tapped
 from sfumato.features.stages import map_size
 
 _TINY = 1e-12

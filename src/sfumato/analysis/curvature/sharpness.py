@@ -24,7 +24,7 @@ from sfumato.analysis.batches import (
     seeded,
     trainable,
 )
-from sfumato.analysis.curvature import random_vector
+from sfumato.analysis.curvature.products import random_vector
 from sfumato.analysis.evaluation import mean_loss
 
 

@@ -25,8 +25,8 @@ from sfumato.analysis.batches import (
     running,
     trainable,
 )
-from sfumato.analysis.curvature import MeanHessianProduct
-from sfumato.analysis.lanczos import Krylov
+from sfumato.analysis.curvature.lanczos import Krylov
+from sfumato.analysis.curvature.products import MeanHessianProduct
 
 
 @dataclass(frozen=True)

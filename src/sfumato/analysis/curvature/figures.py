@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sfumato.analysis.hessian import HessianSpectrum
-from sfumato.analysis.hessian_density import HessianDensity
+from sfumato.analysis.curvature.density import HessianDensity
+from sfumato.analysis.curvature.spectrum import HessianSpectrum
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

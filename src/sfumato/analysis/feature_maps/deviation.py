@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sfumato._checks import check_integer
 from sfumato.analysis.batches import device_of, draw_seed, read_batches, running, seeded
-from sfumato.analysis.feature_taps import stage_blocks, tapped
+from sfumato.analysis.feature_maps.taps import stage_blocks, tapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

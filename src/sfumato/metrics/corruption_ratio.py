@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_choice
-from sfumato.corruptions.catalogue import CORRUPTIONS, SEVERITIES
 
 BaselineData = Literal["cifar10", "cifar100", "imagenet", "imagenet-hendrycks"]
 BaselineMetric = Literal["error", "nll", "ece"]
 
+_TYPES = 15  # of the benchmark, the first in the table; four extra ones follow
+_SEVERITIES = ("1", "2", "3", "4", "5")
 _ROWS: dict[BaselineData, str] = {
     "cifar10": "CIFAR-10-C",
     "cifar100": "CIFAR-100-C",
@@ -62,7 +63,7 @@ def corruption_ratio(scores: Any, baseline: Any) -> Tensor:
 
 
 def alexnet_scores(
-    data: BaselineData, metric: BaselineMetric, *, names: Sequence[str] = CORRUPTIONS
+    data: BaselineData, metric: BaselineMetric, *, names: Sequence[str] | None = None
 ) -> Tensor:
     """AlexNet's published score for each type and severity.
 
@@ -70,7 +71,8 @@ def alexnet_scores(
         data: "cifar10", "cifar100", "imagenet", or "imagenet-hendrycks" for the usual ImageNet-C
             errors, which are known as means over the severities only and are given five times.
         metric: "error", "nll" or "ece".
-        names: the types wanted; the four extra ones are known for "cifar100" only.
+        names: the types wanted, by default the benchmark's 15; the four extra ones are known for
+            "cifar100" only.
 
     Shape:
         the result (types, 5), float64.
@@ -84,9 +86,11 @@ def alexnet_scores(
     check_choice("data", data, _ROWS)
     check_choice("metric", metric, ("error", "nll", "ece"))
     table = _table()
+    if names is None:
+        names = list(dict.fromkeys(name for _, name, _ in table))[:_TYPES]
     rows = []
     for name in names:
-        cells = [table.get((_ROWS[data], name, severity)) for severity in map(str, SEVERITIES)]
+        cells = [table.get((_ROWS[data], name, severity)) for severity in _SEVERITIES]
         cells = [cell or table.get((_ROWS[data], name, "mean")) for cell in cells]
         values = [cell[metric] if cell else "" for cell in cells]
         if "" in values:
@@ -97,7 +101,7 @@ def alexnet_scores(
 
 @lru_cache(maxsize=1)
 def _table() -> dict[tuple[str, str, str], dict[str, str]]:
-    with files("sfumato.corruptions").joinpath("alexnet.csv").open(encoding="utf-8") as lines:
+    with files("sfumato.metrics").joinpath("alexnet.csv").open(encoding="utf-8") as lines:
         return {
             (row["dataset"], row["corruption"], row["severity"]): row
             for row in csv.DictReader(lines)

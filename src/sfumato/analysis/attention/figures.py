@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_number
-from sfumato.analysis.activation_maps import ActivationMaps
+from sfumato.analysis.attention.activation_maps import ActivationMaps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,9 +27,9 @@ from sfumato.analysis.batches import (
     seeded,
     trainable,
 )
-from sfumato.analysis.directions import Direction, Normalisation, filter_direction
 from sfumato.analysis.evaluation import estimate_statistics, mean_loss
-from sfumato.analysis.partial_grid import PartialGrid, fingerprint
+from sfumato.analysis.landscape.directions import Direction, Normalisation, filter_direction
+from sfumato.analysis.landscape.partial_grid import PartialGrid, fingerprint
 
 BatchNormStatistics = Literal["keep", "estimate"]
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato.features import mean_log_probability
+from sfumato.predictions import mean_log_probability
 
 
 class Scripted(nn.Module):

@@ -1,0 +1,1 @@
+"""Where a network looks: activation maps, and how well they fit the objects."""

@@ -1,0 +1,1 @@
+"""How curved the loss is around a trained network: Hessian products, spectra, sharpness."""

@@ -1,0 +1,1 @@
+"""The loss over a plane of weights around a trained network."""
