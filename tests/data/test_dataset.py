@@ -33,7 +33,7 @@ def test_subset_keeps_the_index_into_the_source() -> None:
 
 
 def test_empty_subset() -> None:
-    part = make(posterior=torch.rand(4, 2)).subset(torch.empty(0, dtype=torch.int64))
+    part = make(posterior=torch.rand(4, 2).softmax(1)).subset(torch.empty(0, dtype=torch.int64))
     assert len(part) == 0
     assert part.batch(torch.empty(0, dtype=torch.int64))["image"].shape == (0, 3, 2, 2)
 
@@ -62,3 +62,13 @@ def test_label_maps_with_void() -> None:
 def test_bad_input(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(**fields)
+
+
+def test_posterior_must_be_probabilities_of_the_classes() -> None:
+    with pytest.raises(ValueError, match=r"posterior must be \(4, 2\).*got \(4, 3\)"):
+        make(posterior=torch.full((4, 3), 1 / 3))
+    rows = torch.tensor([[0.5, 0.5], [0.9, 0.2], [1.0, 0.0], [1.0, 0.0]])
+    with pytest.raises(ValueError, match=r"sum to one .*for sample 1"):
+        make(posterior=rows)
+    with pytest.raises(ValueError, match="for sample 0"):
+        make(posterior=torch.tensor([[1.5, -0.5]]).repeat(4, 1))

@@ -66,6 +66,7 @@ class ArrayDataset(Dataset[Sample]):
             if value is not None and len(value) != len(self.images):
                 raise ValueError(f"{name} has {len(value)} entries for {len(self.images)} images")
         self._check_shapes()
+        self._check_posterior()
         check_class_indices("labels", self.labels, self.num_classes, ignore_index=self.void)
 
     def _check_shapes(self) -> None:
@@ -80,6 +81,24 @@ class ArrayDataset(Dataset[Sample]):
         if self.masks is not None and self.masks.shape[1:] != area:
             raise ValueError(
                 f"masks must be (N, {area[0]}, {area[1]}), got {tuple(self.masks.shape)}"
+            )
+
+    def _check_posterior(self) -> None:
+        """Here and not where calibration is measured against it, which is after the training."""
+        if self.posterior is None:
+            return
+        expected = (len(self.images), self.num_classes)
+        if self.posterior.shape != expected:
+            raise ValueError(
+                f"posterior must be {expected} (one probability for each class), "
+                f"got {tuple(self.posterior.shape)}"
+            )
+        bad = ~((self.posterior >= 0).all(1) & ((self.posterior.sum(1) - 1).abs() < 1e-3))
+        if bool(bad.any()):
+            first = int(bad.nonzero()[0])
+            raise ValueError(
+                "posterior must hold probabilities that sum to one over the classes, "
+                f"got {self.posterior[first].tolist()} for sample {first}"
             )
 
     @property
