@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
 LEAVES = {"labels", "inputs", "features", "predictions", "corruptions", "metrics"}
-SHARED = {"_checks", "ops", "__version__"}
+SHARED = {"_checks", "_core", "ops", "__version__"}
 BELOW_ENGINE = LEAVES | {"models", "data", "analysis"}
 ALLOWED: dict[str, set[str]] = {
     **{leaf: set() for leaf in LEAVES},
@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "data": {"inputs", "corruptions", "_spec"},
     "analysis": LEAVES,
     "_checks": set(),
+    "_core": set(),
     "ops": set(),
     "_spec": set(),
     "_files": {"_yaml"},
@@ -30,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "functional": LEAVES,
     "engine": BELOW_ENGINE | {"_spec", "_files"},
     "study": BELOW_ENGINE | {"engine", "report", "_spec", "_files", "_yaml"},
-    "report": {"metrics", "_files"},
+    "report": {"_files"},
     "cli": BELOW_ENGINE | {"engine", "study", "report", "_spec", "_files", "_yaml"},
     "__init__": set(),
     "__main__": {"cli"},
@@ -94,6 +95,12 @@ def test_an_audit_costs_neither_fabric_nor_torchvision() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_a_report_costs_no_torch() -> None:
+    code = "import sys, sfumato.cli, sfumato.report; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
 
 
 def test_no_module_of_the_engine_hides_a_name() -> None:

@@ -181,14 +181,21 @@ def test_verdict_knows_the_good_direction(
 def test_columns_show_whatever_scalars_there_are() -> None:
     metrics = {
         "validation": {"accuracy": 0.5},
-        "test": {"miou": 0.4, "samples": 7, "ap50": 0.3, "new_error": 1.5, "shade": 2, "nan": None},
+        "test": {
+            "mean_iou": 0.4,
+            "samples": 7,
+            "ap50": 0.3,
+            "new_error": 1.5,
+            "shade": 2,
+            "nan": None,
+        },
         "stream": {"consistency": 0.9, "curve": [1, 2]},
     }
     found = {each.id: each for each in columns_of([metrics])}
     assert list(found) == [
-        *("test.miou", "test.ap50", "test.new_error", "test.shade", "stream.consistency")
+        *("test.mean_iou", "test.ap50", "test.new_error", "test.shade", "stream.consistency")
     ]
-    assert found["test.new_error"].better == "lower"
+    assert found["test.new_error"].better is None  # nothing is guessed from words
     assert found["test.shade"].better is None
     assert found["stream.consistency"].heading == "stream consistency % ↑"
 

@@ -1,14 +1,19 @@
-"""What a metric is called, whether it is a share, and which direction is good."""
+"""The columns of all tables: one metric of one split each, found in what runs have written."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-Better = Literal["higher", "lower"]
-Range = Literal["share", "nonnegative", "any"]
+from sfumato._core.metric_descriptions import (
+    IN_SPLIT,
+    Better,
+    Description,
+    Range,
+    describe_metric,
+)
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,7 @@ class Column:
     key: str
     title: str
     better: Better | None
-    percent: bool
+    range: Range
     split: str = "test"
 
     @property
@@ -33,13 +38,9 @@ class Column:
         return f"{self.title}{' %' if self.percent else ''}{arrow}"
 
     @property
-    def range(self) -> Range:
-        """Between which bounds its values lie: 0 and 1, 0 and infinity, or none that are known."""
-        if self.percent:
-            return "share"
-        by_class = self.split.rpartition(".")[2]
-        name = by_class.removeprefix(_BY_CLASS) if by_class.startswith(_BY_CLASS) else self.key
-        return "nonnegative" if _is_known(name) else "any"
+    def percent(self) -> bool:
+        """Whether it is shown in percent."""
+        return self.range == "share"
 
     @property
     def is_main(self) -> bool:
@@ -79,65 +80,6 @@ class Column:
         return place.get(key) if isinstance(place, Mapping) else None
 
 
-# key: title, direction, whether it is a share of 1
-KNOWN: dict[str, tuple[str, Better | None, bool]] = {
-    "accuracy": ("accuracy", "higher", True),
-    "iou": ("IoU", "higher", True),
-    "miou": ("mIoU", "higher", True),
-    "mean_iou": ("mIoU", "higher", True),
-    "ap": ("AP", "higher", True),
-    "ap50": ("AP50", "higher", True),
-    "ap75": ("AP75", "higher", True),
-    "ar": ("AR", "higher", True),
-    **{
-        f"{key}_{size}": (f"{key.upper()} {size}", "higher", True)
-        for key in ("ap", "ar")
-        for size in ("small", "medium", "large")
-    },
-    "error": ("error", "lower", True),
-    "nll": ("NLL", "lower", False),
-    "brier": ("Brier", "lower", False),
-    "ece": ("ECE", "lower", True),
-    "ece_foreground": ("ECE foreground", "lower", True),
-    "foreground_ece": ("ECE foreground", "lower", True),
-    "aece": ("AECE", "lower", True),
-    "mce": ("MCE", "lower", True),
-    "classwise_ece": ("classwise ECE", "lower", True),
-    "rmsce": ("RMS calibration error", "lower", True),
-    "detection_ece": ("detection ECE", "lower", True),
-    "d_ece": ("D-ECE", "lower", True),
-    "overconfidence": ("overconfidence", "lower", True),
-    "underconfidence": ("underconfidence", "lower", True),
-    "average_confidence": ("mean confidence", None, True),
-    "aurc": ("AURC", "lower", True),
-    "excess_aurc": ("excess AURC", "lower", True),
-    "accuracy_at_80": ("accuracy at 80 % coverage", "higher", True),
-    "confidence_auroc": ("confidence AUROC", "higher", True),
-    "label_consistency": ("consistency of the labels", None, True),
-    "consistency": ("consistency", "higher", True),
-    "flip_probability": ("flip probability", "lower", True),
-    "flip_rate": ("flip rate", "lower", True),
-    "cec": ("CEC", "lower", False),
-    "true_calibration_error": ("true calibration error", "lower", True),
-    "true_ece": ("true ECE", "lower", True),
-    "mean_objectness": ("mean objectness", None, True),
-    "mean_objectness_deviation": ("objectness deviation", "lower", True),
-    "temperature": ("temperature", None, False),
-}
-
-# Where a metric means something else than elsewhere: without its object an image can't be known,
-# and a right answer was read off the background.
-IN_SPLIT: dict[tuple[str, str], tuple[str, Better | None, bool]] = {
-    ("context", "accuracy"): ("accuracy without object", "lower", True),
-    ("context", "average_confidence"): ("confidence without object", "lower", True),
-    ("context", "overconfidence"): ("overconfidence without object", "lower", True),
-    ("context", "underconfidence"): ("underconfidence without object", "higher", True),
-}
-
-# Of a metric that is not known: the first word in its name that tells the direction.
-_HIGHER = ("accuracy", "iou", "auroc", "precision", "recall", "consistency", "coverage", "ap")
-_LOWER = ("error", "nll", "ece", "loss", "brier", "deviation", "aurc", "mce", "mae", "rmse")
-
 _SECONDARY = {
     *("flip_rate", "cec", "temperature"),
     *("ar_1", "ar_10", "ar_small", "ar_medium", "ar_large"),
@@ -153,38 +95,27 @@ _SECONDARY_IDS = {
 }
 _BY_CLASS = "class_"
 _FLOOR = "_floor"
-_NOT_METRICS = {"samples", "images", "pixels", "units", "boxes", "objects", "seconds"}
-_NOT_SPLITS = {"validation", "reliability", "cells", "per_class", "by_class", "classes"}
+_NOT_METRICS = {"samples", "pixels", "units", "objects"}
+_NOT_SPLITS = {"validation", "reliability", "cells", "by_class"}
 
 
 def column(key: str, split: str = "test") -> Column:
-    """The column of any metric: from the table of known ones, or guessed from its name."""
+    """The column of any metric, with its title and direction from `metric_descriptions`."""
+    return Column(key, *_description(key, split), split)
+
+
+def _description(key: str, split: str) -> Description:
+    """With a title that says of what it is measured, unless that is the test set."""
     if (split, key) in IN_SPLIT:
-        return Column(key, *IN_SPLIT[split, key], split)
+        return IN_SPLIT[split, key]
     parent, _, last = split.rpartition(".")
     if last.startswith(_BY_CLASS):  # `class_iou` holds one number for each class
-        whole = column(last.removeprefix(_BY_CLASS), parent)
-        return Column(key, f"{whole.title} {key}", whole.better, whole.percent, split)
+        whole = _description(last.removeprefix(_BY_CLASS), parent)
+        return whole._replace(title=f"{whole.title} {key}")
     where = split.replace(".", " ").replace("_", " ").removeprefix("test").strip()
-    title, better, percent = _described(key)
-    title = title if title.startswith(where) else f"{where} {title}"
-    return Column(key, title, better, percent, split)
-
-
-def _is_known(key: str) -> bool:
-    name, _, setting = key.rpartition("_")
-    return key in KNOWN or (setting.isdigit() and name in KNOWN)
-
-
-def _described(key: str) -> tuple[str, Better | None, bool]:
-    """Title, direction, share; `ece_100`, a known metric with a setting, is known as well."""
-    name, _, setting = key.rpartition("_")
-    if key in KNOWN:
-        return KNOWN[key]
-    if setting.isdigit() and name in KNOWN:
-        title, better, percent = KNOWN[name]
-        return f"{title} {setting}", better, percent
-    return key.replace("_", " "), _direction(key), False
+    found = describe_metric(key)
+    told = found.title.startswith(where)
+    return found if told else found._replace(title=f"{where} {found.title}")
 
 
 COLUMNS = (
@@ -222,16 +153,6 @@ def _scalars(metrics: Mapping[str, Any], split: str) -> Iterator[tuple[str, str]
                 yield from _scalars(value, f"{split}.{key}" if split else key)
         elif _is_number(value) and key not in _NOT_METRICS and not key.endswith(_FLOOR):
             yield split, key
-
-
-def _direction(key: str) -> Better | None:
-    words = key.lower().replace("-", "_").split("_")
-    for word in words:
-        if word.rstrip("0123456789") in _HIGHER:
-            return "higher"
-        if word in _LOWER:
-            return "lower"
-    return None
 
 
 def _is_number(value: Any) -> bool:

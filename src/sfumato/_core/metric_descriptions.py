@@ -1,0 +1,101 @@
+"""Title, unit and good direction of every metric that a run writes: what all tables read.
+
+The one place to describe a new metric. It stands here and not in `metrics`, because the report is
+made without torch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Better = Literal["higher", "lower"]
+Range = Literal["share", "nonnegative", "any"]
+
+
+class Description(NamedTuple):
+    """How a metric is shown and read.
+
+    Args:
+        title: as a heading.
+        better: which direction is good, or None where neither is as such.
+        range: between which bounds its values lie: 0 and 1 (shown in percent), 0 and infinity, or
+            none that are known.
+    """
+
+    title: str
+    better: Better | None = None
+    range: Range = "any"
+
+
+DESCRIPTIONS: dict[str, Description] = {
+    "accuracy": Description("accuracy", "higher", "share"),
+    "nll": Description("NLL", "lower", "nonnegative"),
+    "brier": Description("Brier", "lower", "nonnegative"),
+    "ece": Description("ECE", "lower", "share"),
+    "aece": Description("AECE", "lower", "share"),
+    "mce": Description("MCE", "lower", "share"),
+    "classwise_ece": Description("classwise ECE", "lower", "share"),
+    "overconfidence": Description("overconfidence", "lower", "share"),
+    "underconfidence": Description("underconfidence", "lower", "share"),
+    "average_confidence": Description("mean confidence", None, "share"),
+    "aurc": Description("AURC", "lower", "share"),
+    "accuracy_at_80": Description("accuracy at 80 % coverage", "higher", "share"),
+    "true_calibration_error": Description("true calibration error", "lower", "share"),
+    "true_ece": Description("true ECE", "lower", "share"),
+    "temperature": Description("temperature", None, "nonnegative"),
+    # Of damaged and of changing images.
+    "error": Description("error", "lower", "share"),
+    "rmsce": Description("RMS calibration error", "lower", "share"),
+    "consistency": Description("consistency", "higher", "share"),
+    "flip_rate": Description("flip rate", "lower", "share"),
+    "cec": Description("CEC", "lower", "nonnegative"),
+    # Of objects in images.
+    "mean_objectness": Description("mean objectness", None, "share"),
+    "mean_objectness_deviation": Description("objectness deviation", "lower", "share"),
+    # Of maps.
+    "iou": Description("IoU", "higher", "share"),
+    "mean_iou": Description("mIoU", "higher", "share"),
+    "foreground_ece": Description("ECE foreground", "lower", "share"),
+    "label_consistency": Description("consistency of the labels", None, "share"),
+    # Of detections.
+    "ap": Description("AP", "higher", "share"),
+    "ap50": Description("AP50", "higher", "share"),
+    "ap75": Description("AP75", "higher", "share"),
+    "ar": Description("AR", "higher", "share"),
+    **{
+        f"{key}_{size}": Description(f"{key.upper()} {size}", "higher", "share")
+        for key in ("ap", "ar")
+        for size in ("small", "medium", "large")
+    },
+}
+
+# Where a metric means something else than elsewhere: without its object an image can't be known,
+# and a right answer was read off the background.
+IN_SPLIT: dict[tuple[str, str], Description] = {
+    ("context", "accuracy"): Description("accuracy without object", "lower", "share"),
+    ("context", "average_confidence"): Description("confidence without object", "lower", "share"),
+    ("context", "overconfidence"): Description("overconfidence without object", "lower", "share"),
+    ("context", "underconfidence"): Description(
+        "underconfidence without object", "higher", "share"
+    ),
+}
+
+
+def describe_metric(key: str) -> Description:
+    """The description of a metric; `ece_100`, a known one with a setting, is known as well.
+
+    A metric that is not in the table has no direction: a wrong verdict is worse than none.
+
+    Example:
+        >>> describe_metric("ece_100")
+        Description(title='ECE 100', better='lower', range='share')
+        >>> describe_metric("my_error")
+        Description(title='my error', better=None, range='any')
+    """
+    if key in DESCRIPTIONS:
+        return DESCRIPTIONS[key]
+    name, _, setting = key.rpartition("_")
+    if setting.isdigit() and name in DESCRIPTIONS:
+        known = DESCRIPTIONS[name]
+        return known._replace(title=f"{known.title} {setting}")
+    return Description(key.replace("_", " "))
