@@ -1,1 +1,1 @@
-"""What several packages share and none of them owns; private to this library, never exported."""
+"""What the folders share: several need it, none owns it; private to this library, not exported."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_choice, check_integer
+from sfumato._core.evaluation_mode import keeping_modes
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
@@ -56,20 +57,17 @@ def running(model: nn.Module, mode: Mode) -> Iterator[None]:
     normalisation uses its running statistics. `train` is what the optimiser sees.
     """
     check_choice("mode", mode, get_args(Mode))
-    modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    model.train(mode != "eval")
-    if mode == "sample":
+    with keeping_modes(model):
+        model.train(mode != "eval")
         for module in model.modules():
-            if isinstance(module, _NORMS):
+            if mode == "sample" and isinstance(module, _NORMS):
                 module.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        for buffer, before in buffers:
-            buffer.data.copy_(before)
+        try:
+            yield
+        finally:
+            for buffer, before in buffers:
+                buffer.data.copy_(before)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from sfumato._core.evaluation_mode import keeping_modes
 from sfumato.analysis.batches import Batch, LossFunction, check_scalar
 
 _BatchNorm = nn.modules.batchnorm._BatchNorm
@@ -51,13 +52,13 @@ def estimate_statistics(
 def _averaging(model: nn.Module) -> Iterator[None]:
     """Batch norm updates its statistics by plain averages."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-    before = [(module.momentum, module.training) for module in norms]
-    for module in norms:
-        module.momentum = None
-        module.train()
-    try:
-        yield
-    finally:
-        for module, (momentum, training) in zip(norms, before, strict=True):
-            module.momentum = momentum
-            module.training = training
+    before = [module.momentum for module in norms]
+    with keeping_modes(model):
+        for module in norms:
+            module.momentum = None
+            module.train()
+        try:
+            yield
+        finally:
+            for module, momentum in zip(norms, before, strict=True):
+                module.momentum = momentum

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from sfumato._core.evaluation_mode import evaluating
 from sfumato.features.smoothing import Smooth
-from sfumato.features.trace import evaluating
 
 
 def model_summary(model: nn.Module, example_input: Tensor | None = None) -> str:

@@ -6,16 +6,16 @@ Python its `forward` holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from sfumato._core.evaluation_mode import evaluating
 
 _MULTIPLIES = ("conv", "mm", "linear")
 _PASSES_ON = (nn.Identity, nn.Dropout, nn.Dropout2d)  # return what they are given
@@ -119,16 +119,3 @@ def record(model: nn.Module, example_input: Tensor) -> Trace:
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; afterwards each module has its own mode again."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training

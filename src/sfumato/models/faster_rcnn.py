@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_integer, check_number
+from sfumato._core.evaluation_mode import evaluating
 from sfumato.features.stages import find_stages
 from sfumato.features.trace import record
 from sfumato.models.network import StagedNetwork
@@ -56,8 +57,7 @@ class PyramidBackbone(nn.Module):
         from torchvision.ops import FeaturePyramidNetwork
         from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 
-        maps.eval()
-        with torch.no_grad():
+        with evaluating(maps):
             shapes = [tuple(each.shape) for each in maps(image)]
         strides = [round(image.shape[-1] / shape[-1]) for shape in shapes]
         self.first = next((n for n, stride in enumerate(strides) if stride >= finest), None)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_integer
+from sfumato._core.evaluation_mode import keeping_modes
 from sfumato.predictions.sampling import FoldedSampling, FoldingError
 
 
@@ -186,9 +187,8 @@ def _entropy(probs: Tensor, dim: int) -> Tensor:
 @contextmanager
 def _prepared(model: nn.Module, generator: torch.Generator | None) -> Iterator[None]:
     """Evaluation mode for all modules, and the generator's randomness; both undone at the end."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
+    with keeping_modes(model):
+        model.eval()
         if generator is None:
             yield
             return
@@ -196,6 +196,3 @@ def _prepared(model: nn.Module, generator: torch.Generator | None) -> Iterator[N
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             yield
-    finally:
-        for module, training in modes:
-            module.training = training
