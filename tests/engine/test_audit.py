@@ -12,9 +12,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from sfumato._core.confidence_bins import bin_index
 from sfumato.engine.audit import audit, honest_share
 from sfumato.engine.prediction_files import PredictionFile, PredictionFileError
-from sfumato.metrics.grid import bin_index
 from sfumato.report.audit import audit_view
 
 

@@ -1,31 +1,15 @@
-"""Every confidence in its right-closed bin and cell, as it is written."""
+"""Every confidence in its right-closed cell, inside its bin."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from sfumato.metrics.grid import bin_edges, bin_index, cell_edges, cell_index, cells_per_unit
+from sfumato._core.confidence_bins import bin_index
+from sfumato.metrics.grid import cell_edges, cell_index, cells_per_unit
 
 CPU = torch.device("cpu")
 BIN_COUNTS = [1, 7, 10, 15, 25, 64, 97, 100, 1000]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("num_bins", BIN_COUNTS)
-def test_edges_belong_to_the_bin_below(num_bins: int, dtype: torch.dtype) -> None:
-    edges = (torch.arange(num_bins + 1, dtype=torch.float64) / num_bins).to(dtype)
-    expected = torch.arange(-1, num_bins).clamp(min=0)
-    assert torch.equal(bin_index(edges, num_bins), expected)
-    above = (edges[:-1].double() * (1 + 4e-7) + 1e-9).to(dtype)
-    assert torch.equal(bin_index(above, num_bins), torch.arange(num_bins))
-
-
-@pytest.mark.parametrize("num_bins", BIN_COUNTS)
-def test_bin_index_is_a_search_away_from_the_edges(num_bins: int) -> None:
-    confidence = torch.rand(50_000, dtype=torch.float64)
-    inner = torch.arange(1, num_bins, dtype=torch.float64) / num_bins
-    assert torch.equal(bin_index(confidence, num_bins), torch.bucketize(confidence, inner))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -72,7 +56,3 @@ def test_confidence_zero_one_and_a_rounding_above() -> None:
     assert int(cell[0]) == 0
     # Two roundings below 1 are in the same cell as 1.
     assert last - 3 <= int(cell[1]) <= int(cell[2]) <= last
-
-
-def test_edges_of_the_bins() -> None:
-    assert bin_edges(4, torch.zeros(1)).tolist() == [0.25, 0.5, 0.75, 1.0]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from sfumato._core.confidence_bins import bin_index
 from sfumato.metrics import compare_predictions, evaluate_predictions
-from sfumato.metrics.grid import bin_index
 from sfumato.metrics.grouped_bootstrap import BLOCKS, confidence_cells, resample
 from sfumato.metrics.resampling import Evaluation
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sfumato._core.confidence_bins import bin_index
 from sfumato.engine.audit_scaling import after_scaling
 from sfumato.engine.prediction_files import PredictionFile, PredictionFileError
 from sfumato.engine.progress import Bar
 from sfumato.metrics import compare_predictions, evaluate_predictions, reliability
 from sfumato.metrics.floor import floor_of_confidences
-from sfumato.metrics.grid import bin_index
 from sfumato.metrics.grouped_bootstrap import confidence_cells
 
 COMPARED = ("accuracy", "nll", "ece", "aece", "aurc", "accuracy_at_80")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfumato.metrics.grid import bin_index
+from sfumato._core.confidence_bins import bin_index
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import check_resampling, draw_weights, intervals_of
 from sfumato.metrics.samples import score

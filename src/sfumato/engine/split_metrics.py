@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sfumato._core.confidence_bins import bin_index
 from sfumato.data import ArrayDataset
 from sfumato.engine.replicates import Replicates, describe_units
 from sfumato.engine.results import Predictions
 from sfumato.metrics import calibration_floor, reliability
-from sfumato.metrics.grid import bin_index
 from sfumato.metrics.intervals import check_resampling, draw_in_parts, intervals_of
 from sfumato.metrics.resampling import Evaluation
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_choice, check_integer
-from sfumato.metrics.grid import bin_edges
+from sfumato._core.confidence_bins import bin_edges
 from sfumato.metrics.histogram import (
     Bins,
     Groups,

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sfumato._core.confidence_bins import bin_index
 from sfumato.metrics.floor import floor_of_confidences
-from sfumato.metrics.grid import bin_index
 from sfumato.metrics.intervals import draw_in_parts
 from sfumato.metrics.resampling import sparse
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_choice, check_integer
-from sfumato.metrics.grid import bin_index
+from sfumato._core.confidence_bins import bin_index
 from sfumato.metrics.samples import flat_rows
 
 Reduction = Literal["mean", "none"]

@@ -1,4 +1,7 @@
-"""Where a confidence falls: the bins of the definitions, and the fine cells of the streams."""
+"""Fine cells of confidences, from which the bins of any usual number are sums.
+
+Streams and large bootstraps keep sums over these cells instead of every confidence.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sfumato._core.confidence_bins import edge_slack
+
 _CELLS = 15_000
 _ZOOM = 1000
-
-
-def bin_edges(num_bins: int, like: Tensor) -> Tensor:
-    """Upper edges 1/B, 2/B, ..., 1 of equal-width bins, float64."""
-    steps = torch.arange(1, num_bins + 1, dtype=torch.float64, device=like.device)
-    return steps / num_bins
-
-
-def bin_index(confidence: Tensor, num_bins: int) -> Tensor:
-    """Number of the right-closed bin (lo, hi]; confidence 0 is in the first, 1 in the last.
-
-    floor(p B (1 - e)), with e two roundings of the dtype of `confidence`: 0.2 in float32 is a
-    little above 0.2, and is to be in (0.1, 0.2] as it is written. NaN is in the first bin: the
-    sums of that become NaN, where no bin at all would leave a plausible number.
-    """
-    scale = num_bins * (1 - _slack(confidence.dtype))
-    place = (confidence.double() * scale).nan_to_num_(nan=0.0)
-    return place.long().clamp_(max=num_bins - 1)
 
 
 def cells_per_unit(num_bins: int) -> int:
@@ -82,7 +69,7 @@ class CellLines(NamedTuple):
 
 def cell_lines(cells: int, dtype: torch.dtype) -> CellLines:
     """The lines of `cell_index`: the number of a cell is the larger of start + slope p."""
-    keep = 1 - _slack(dtype)
+    keep = 1 - edge_slack(dtype)
     start = float((1 - cells) * (_ZOOM - 1))
     return CellLines((cells * keep, cells * _ZOOM * keep), (0.0, start))
 
@@ -95,8 +82,3 @@ def _lines(cells: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor
         for ends in cell_lines(cells, dtype)
     )
     return slope, start
-
-
-def _slack(dtype: torch.dtype) -> float:
-    """Two roundings of `dtype`."""
-    return 2.0**-51 if dtype == torch.float64 else 2.0**-23

@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfumato.metrics.grid import bin_index
+from sfumato._core.confidence_bins import bin_index
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import draw_in_parts
 from sfumato.metrics.resampling import Evaluation, ScoreSums, metrics_of_groups

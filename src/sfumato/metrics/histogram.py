@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.metrics.grid import bin_edges, bin_index
+from sfumato._core.confidence_bins import bin_edges, bin_index
 from sfumato.metrics.samples import Samples
 
 

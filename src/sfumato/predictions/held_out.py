@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_class_indices, check_floating
+from sfumato._core.confidence_bins import bin_index
 
 
 def check_logits(logits: Tensor) -> None:
@@ -72,9 +73,9 @@ def minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
 
 
 def calibration_error(confidence: Tensor, correct: Tensor, num_bins: int) -> Tensor:
-    """ECE with right-closed bins of equal width."""
-    bins = (confidence * num_bins).ceil().long().clamp(1, num_bins) - 1
-    gaps = confidence.new_zeros(num_bins).index_add_(0, bins, correct - confidence)
+    """ECE with bins of equal width, of confidences and correctness in float64."""
+    member = bin_index(confidence, num_bins)
+    gaps = confidence.new_zeros(num_bins).index_add_(0, member, correct - confidence)
     return gaps.abs().sum() / len(confidence)
 
 
