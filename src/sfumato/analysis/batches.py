@@ -78,11 +78,6 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def draw_seed(generator: torch.Generator | None) -> int:
-    """A seed from a generator, or from the global state."""
-    return int(torch.randint(2**62, (), generator=generator))
-
-
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that are optimised, by name."""
     if not isinstance(model, nn.Module):

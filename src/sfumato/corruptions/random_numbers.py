@@ -7,11 +7,12 @@ on every machine and device.
 
 from __future__ import annotations
 
-import hashlib
 import math
 
 import torch
 from torch import Tensor
+
+from sfumato._core.seeds import fold_seed
 
 _POISSON_NORMAL_FROM = (
     10.0  # below, the expansion of the Poisson quantile is wrong for more than 1 in 2,000
@@ -52,9 +53,8 @@ def seeded_generator(seed: int, *labels: str | float) -> torch.Generator:
         >>> first == seeded_generator(0, "fog", 4).initial_seed()
         False
     """
-    text = "/".join(["sfumato.corruptions", str(seed), *map(str, labels)])
-    digest = hashlib.sha256(text.encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    own = fold_seed("sfumato.corruptions", seed, *labels, order="little")
+    return torch.Generator().manual_seed(own)
 
 
 class Streams:

@@ -1,16 +1,7 @@
-"""Independent random streams from one seed."""
+"""The shared derivation of seeds, under the name that the engine imports it by."""
 
 from __future__ import annotations
 
-import hashlib
+from sfumato._core.seeds import fold_seed
 
-
-def fold_seed(seed: int, *path: int | str) -> int:
-    """A 63-bit seed that depends on `seed` and on every element of `path`.
-
-    Example:
-        >>> fold_seed(0, "epoch", 1) != fold_seed(0, "epoch", 2)
-        True
-    """
-    text = "/".join([str(seed), *(str(part) for part in path)])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+__all__ = ["fold_seed"]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer
+from sfumato._core.seeds import draw_seed
 from sfumato.metrics.grouped_bootstrap import resample
 from sfumato.metrics.intervals import (
     Comparison,
@@ -108,8 +109,7 @@ def compare_predictions(
     )
     check_resampling(first.num_units, resamples, level)
     before, after = first.measure(), second.measure()
-    device = "cpu" if generator is None else generator.device
-    seed = int(torch.randint(2**62, (), generator=generator, device=device))
+    seed = draw_seed(generator)
     draws = [
         resample(each, resamples, generator=torch.Generator().manual_seed(seed))
         for each in (first, second)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sfumato._checks import check_integer
 from sfumato._core.evaluation_mode import keeping_modes
+from sfumato._core.seeds import draw_seed
 from sfumato.predictions.sampling import FoldedSampling, FoldingError
 
 
@@ -192,7 +193,7 @@ def _prepared(model: nn.Module, generator: torch.Generator | None) -> Iterator[N
         if generator is None:
             yield
             return
-        seed = int(torch.randint(2**62, (), generator=generator))
+        seed = draw_seed(generator)
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             yield

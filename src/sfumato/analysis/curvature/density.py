@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._checks import check_integer, check_number
+from sfumato._core.seeds import draw_seed
 from sfumato.analysis.batches import (
     LossFunction,
     Mode,
     device_of,
-    draw_seed,
     read_batches,
     running,
     trainable,

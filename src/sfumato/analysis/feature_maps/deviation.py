@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_integer
-from sfumato.analysis.batches import device_of, draw_seed, read_batches, running, seeded
+from sfumato._core.seeds import draw_seed
+from sfumato.analysis.batches import device_of, read_batches, running, seeded
 from sfumato.analysis.feature_maps.taps import stage_blocks, tapped
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sfumato.analysis.batches import Mode, device_of, draw_seed, read_batches, running, seeded
+from sfumato._core.seeds import draw_seed
+from sfumato.analysis.batches import Mode, device_of, read_batches, running, seeded
 from sfumato.analysis.feature_maps.taps import stage_ends, tapped
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import zlib
 from typing import Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_choice, check_integer
+from sfumato._core.seeds import mix_seed
 from sfumato.analysis.batches import trainable
 
 Normalisation = Literal["filter", "released"]
@@ -74,8 +74,7 @@ def filter_direction(
 
 def _draw(name: str, weight: Tensor, seed: int, number: int) -> Tensor:
     entropy = (seed, number, zlib.crc32(name.encode()), *weight.shape)
-    state = np.random.SeedSequence(entropy).generate_state(1)
-    generator = torch.Generator().manual_seed(int(state[0]))
+    generator = torch.Generator().manual_seed(mix_seed(*entropy))
     return torch.randn(weight.shape, generator=generator).to(weight)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 _SECONDS_BETWEEN_WRITES = 10.0
 
 
-def fingerprint(weights: Mapping[str, Tensor], settings: tuple[object, ...]) -> str:
+def hash_weights(weights: Mapping[str, Tensor], settings: tuple[object, ...]) -> str:
     """A hash of weights and settings: what must agree for two parts to be of one grid."""
     digest = hashlib.sha256(repr(settings).encode())
     for name, weight in weights.items():

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._checks import check_choice, check_integer, check_number
+from sfumato._core.seeds import mix_seed
 from sfumato.analysis.batches import (
     Batch,
     LossFunction,
@@ -29,7 +29,7 @@ from sfumato.analysis.batches import (
 )
 from sfumato.analysis.evaluation import estimate_statistics, mean_loss
 from sfumato.analysis.landscape.directions import Direction, Normalisation, filter_direction
-from sfumato.analysis.landscape.partial_grid import PartialGrid, fingerprint
+from sfumato.analysis.landscape.partial_grid import PartialGrid, hash_weights
 
 BatchNormStatistics = Literal["keep", "estimate"]
 
@@ -121,12 +121,11 @@ def loss_landscape(
     ]
     surface = _Surface(model, loader, loss, directions, weight_decay, batches, batch_norm)
     settings = (points, extent, samples, weight_decay, batches, mode, batch_norm, normalisation)
-    key = fingerprint(trainable(model), (*settings, dimensions, seed))
+    key = hash_weights(trainable(model), (*settings, dimensions, seed))
     grid = PartialGrid((samples,) + (points,) * dimensions, path, key)
     with running(model, mode), grid:
         for position in grid.missing():
-            state = np.random.SeedSequence((seed, *position)).generate_state(1)
-            with seeded(int(state[0])):
+            with seeded(mix_seed(seed, *position)):
                 value = surface([float(coordinates[i]) for i in position[1:]])
             grid.set(position, value)
             if progress is not None:

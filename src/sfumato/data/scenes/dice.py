@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 
 import torch
 from torch import Tensor
+
+from sfumato._core.seeds import fold_seed
 
 
 def derive_seed(seed: int, name: str) -> int:
@@ -16,8 +17,7 @@ def derive_seed(seed: int, name: str) -> int:
         >>> derive_seed(0, "train") == derive_seed(0, "test")
         False
     """
-    digest = hashlib.sha256(f"sfumato.scenes/{seed}/{name}".encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1  # torch seeds are signed 64-bit
+    return fold_seed("sfumato.scenes", seed, name, order="little")
 
 
 def generator_for(seed: int, name: str) -> torch.Generator:
