@@ -76,6 +76,20 @@ def test_imports_only_forward(path: Path) -> None:
         assert fits, f"{path.relative_to(SOURCE)} ({area}) may not import sfumato.{name}"
 
 
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.name))
+def test_an_underscore_means_of_this_package_only(path: Path) -> None:
+    """A module `_name` is for its own package; any other name `_name` for its own module."""
+    package = (*path.relative_to(SOURCE).parent.parts,)
+    for name in _package_imports(path):
+        parts = name.split(".")
+        private = [place for place, part in enumerate(parts) if part[0] == "_" and part[1] != "_"]
+        for place in private:
+            home = SOURCE.joinpath(*parts[: place + 1])
+            is_module = home.is_dir() or home.with_suffix(".py").exists()
+            assert is_module, f"{path.name} imports the private name {name}"
+            assert package[:place] == tuple(parts[:place]), f"{path.name} imports {name}"
+
+
 @pytest.mark.parametrize("leaf", sorted(LEAVES))
 def test_leaf_costs_torch_only(leaf: str) -> None:
     code = (

@@ -13,7 +13,7 @@ from sfumato.analysis import hessian_max_spectrum
 from sfumato.engine import ConfigError, RunConfig, fingerprint, parse, run
 from sfumato.engine.analyse import analyse, find_runs
 from sfumato.engine.analyses import ANALYSES, Effort
-from sfumato.report.analysis import write_analysis_page
+from sfumato.report.analysis_page import write_analysis_page
 
 DATA = {"name": "scenes", "size": 16, "train": 40, "validation": 10, "test": 10}
 SMALL = Effort(batch_size=8, spectrum_batches=2, density_probes=1, points=3, passes=6)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sfumato.metrics.samples import score
+from sfumato.metrics.scored_samples import score
 from sfumato.ops import library as native
 from sfumato.ops.histogram import can_deposit
 

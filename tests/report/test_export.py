@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.report import analyse, read_studies, to_csv, to_latex, to_markdown
+from sfumato.report import compare_methods, read_studies, to_csv, to_latex, to_markdown
 
 
 def test_csv_has_every_number(make_study: Callable[..., Path]) -> None:
     folder = make_study({"plain": 0.0, "=cmd|x": 0.02}, noise=0.0)
-    rows = list(csv.DictReader(io.StringIO(to_csv(analyse(read_studies([folder]))))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(compare_methods(read_studies([folder]))))))
     found = {(row["method"], row["metric"]): row for row in rows}
     assert float(found["plain", "test.accuracy"]["mean"]) == pytest.approx(0.8)
     hostile = found["'=cmd|x", "test.accuracy"]
@@ -29,7 +29,7 @@ def test_csv_has_every_number(make_study: Callable[..., Path]) -> None:
 
 def test_markdown_and_latex_escape_names(make_study: Callable[..., Path]) -> None:
     folder = make_study({"plain": 0.0, "a|b_<c>$": 0.02}, noise=0.0)
-    findings = analyse(read_studies([folder]))
+    findings = compare_methods(read_studies([folder]))
     markdown, latex = to_markdown(findings), to_latex(findings)
     widths = {line.replace("\\|", "").count("|") for line in markdown.splitlines()[:4]}
     assert len(widths) == 1
@@ -47,13 +47,13 @@ def test_same_method_of_two_studies_is_one_with_all_seeds(make_study: Callable[.
     seeds = {method.name: [run.seed for run in method.runs] for method in merged.methods}
     assert seeds == {"plain": [0, 1, 2], "smooth": [0, 1], "other": [1, 2]}
     assert merged.title == "a + b"
-    assert analyse(merged).row("other").differences["test.nll"].seeds == 2
+    assert compare_methods(merged).row("other").differences["test.nll"].seeds == 2
 
 
 def test_other_data_has_its_own_baseline(make_study: Callable[..., Path]) -> None:
     first = make_study({"plain": 0.0, "smooth": 0.02}, name="a")
     second = make_study({"plain": 0.0, "smooth": 0.02}, name="b", data="photos")
-    findings = analyse(read_studies([first, second]))
+    findings = compare_methods(read_studies([first, second]))
     assert [(row.name, row.baseline) for row in findings.rows] == [
         ("plain", None),
         ("smooth", "plain"),
@@ -69,7 +69,7 @@ def test_other_damage_is_not_compared(make_study: Callable[..., Path]) -> None:
         metrics = json.loads(path.read_text())
         metrics["corrupted"]["severities"] = [1, 2, 3]
         path.write_text(json.dumps(metrics))
-    differences = analyse(read_studies([folder])).row("smooth").differences
+    differences = compare_methods(read_studies([folder])).row("smooth").differences
     assert "corrupted.error" not in differences
     assert "test.ece" in differences
 
@@ -84,7 +84,7 @@ def test_command_merges_prints_and_writes(
     assert "Use smooth." in outcome.stdout
     assert (tmp_path / "page" / "index.html").exists()
     printed = sfumato("report", str(first), "--format", "csv").stdout
-    assert printed == to_csv(analyse(read_studies([first])))
+    assert printed == to_csv(compare_methods(read_studies([first])))
     sfumato("report", str(first), "--format", "latex", "--out", str(tmp_path / "t.tex"))
     assert (tmp_path / "t.tex").read_text().startswith(r"\begin{tabular}")
 

@@ -17,7 +17,7 @@ import sfumato
 from sfumato.engine.audit import audit
 from sfumato.engine.prediction_files import read_predictions
 from sfumato.report import write_report
-from sfumato.report.analysis import write_analysis_page
+from sfumato.report.analysis_page import write_analysis_page
 from sfumato.report.audit import write_audit
 from sfumato.report.document import document
 from sfumato.report.table import results_tables
@@ -101,13 +101,13 @@ def test_every_page_is_framed_in_one_place() -> None:
 
 
 def test_terminal_tables_show_brackets_as_they_are(make_study: Callable[..., Path]) -> None:
-    from sfumato.report import analyse, read_studies
+    from sfumato.report import compare_methods, read_studies
 
     study = make_study({"plain": 0.0, MARKUP: 0.01}, name="s", seeds=(0, 1))
     index = json.loads((study / "study.json").read_text())
     (study / "study.json").write_text(json.dumps({**index, "title": f"title {MARKUP}"}))
     console = Console(width=100, record=True)
-    for table in results_tables(analyse(read_studies([study]))):
+    for table in results_tables(compare_methods(read_studies([study]))):
         console.print(table)
     assert f"title {MARKUP}" in console.export_text()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.report import analyse, read_studies, recommend, to_csv, to_markdown
+from sfumato.report import compare_methods, read_studies, recommend, to_csv, to_markdown
 from sfumato.report.columns import column
 from sfumato.report.judgement import judge_column
 from sfumato.report.read import MethodResults, RunResult
@@ -76,9 +76,9 @@ def add_replicates(folder: Path, keys: tuple[str, ...]) -> None:
 
 def test_report_counts_images_where_they_are_kept(make_study: MakeStudy) -> None:
     folder = make_study({"plain": 0.0, "smooth": 0.02})
-    before = analyse(read_studies([folder])).row("plain").values["test.nll"]
+    before = compare_methods(read_studies([folder])).row("plain").values["test.nll"]
     add_replicates(folder, ("nll", "accuracy"))
-    findings = analyse(read_studies([folder]))
+    findings = compare_methods(read_studies([folder]))
     after = findings.row("plain").values["test.nll"]
     assert (before.over, after.over) == ("seeds", "seeds and images")
     assert before.low is not None
@@ -92,14 +92,14 @@ def test_report_counts_images_where_they_are_kept(make_study: MakeStudy) -> None
 
 
 def test_older_runs_say_that_images_are_not_counted(make_study: MakeStudy) -> None:
-    findings = analyse(read_studies([make_study({"plain": 0.0, "smooth": 0.02})]))
+    findings = compare_methods(read_studies([make_study({"plain": 0.0, "smooth": 0.02})]))
     assert "all intervals are over seeds only" in to_markdown(findings)
 
 
 def test_one_seed_compares_networks_and_not_methods(make_study: MakeStudy) -> None:
     folder = make_study({"plain": 0.0, "smooth": 0.02}, seeds=(0,))
     add_replicates(folder, ("nll",))
-    findings = analyse(read_studies([folder]))
+    findings = compare_methods(read_studies([folder]))
     found = findings.row("smooth").differences["test.nll"]
     assert (found.over, found.verdict, found.p) == ("images", "can't tell", None)
     assert found.low is not None

@@ -10,11 +10,11 @@ import pytest
 from scipy import stats
 
 from sfumato.report.columns import Column, column, columns_of
-from sfumato.report.findings import analyse
+from sfumato.report.findings import compare_methods
 from sfumato.report.judgement import judge_column
 from sfumato.report.read import MethodResults, RunResult, StudyResults
 from sfumato.report.recommendation import recommend
-from sfumato.report.statistics import Difference, judge, t_interval
+from sfumato.report.statistics import Difference, t_interval, verdict_of_interval
 
 ACCURACY, NLL = column("accuracy"), column("nll")
 
@@ -175,7 +175,7 @@ def test_a_repeated_baseline_tells_nothing_of_noise() -> None:
 def test_verdict_knows_the_good_direction(
     low: float, high: float, better: Any, verdict: str
 ) -> None:
-    assert judge(low, high, better) == verdict
+    assert verdict_of_interval(low, high, better) == verdict
 
 
 def test_columns_show_whatever_scalars_there_are() -> None:
@@ -234,7 +234,9 @@ def _study(**losses: list[float]) -> StudyResults:
 
 def test_recommendation_names_the_sure_one_and_its_cost() -> None:
     found = recommend(
-        analyse(_study(plain=[0.6, 0.61, 0.62], smooth=[0.5, 0.511, 0.519], same=[0.6, 0.62, 0.61]))
+        compare_methods(
+            _study(plain=[0.6, 0.61, 0.62], smooth=[0.5, 0.511, 0.519], same=[0.6, 0.62, 0.61])
+        )
     )
     assert found.method == "smooth"
     assert found.headline == "Use smooth."
@@ -246,20 +248,23 @@ def test_recommendation_names_the_sure_one_and_its_cost() -> None:
 
 
 def test_recommendation_is_honest_where_nothing_is_sure() -> None:
-    found = recommend(analyse(_study(plain=[0.6, 0.5], other=[0.5, 0.55])))
+    found = recommend(compare_methods(_study(plain=[0.6, 0.5], other=[0.5, 0.55])))
     assert found.method is None
     assert "stay with plain, or add seeds" in found.headline
     assert "chance could explain" in found.text
     assert "Two seeds make wide intervals" in found.certainty
-    assert recommend(analyse(_study(plain=[0.6]))).headline == "There is nothing to compare yet."
+    assert (
+        recommend(compare_methods(_study(plain=[0.6]))).headline
+        == "There is nothing to compare yet."
+    )
 
 
 def test_certainty_says_what_is_counted() -> None:
     study = _study(plain=[0.6, 0.61, 0.62], smooth=[0.5, 0.511, 0.519])
-    found = recommend(analyse(study)).certainty
+    found = recommend(compare_methods(study)).certainty
     assert "3 shared seeds only, not images" in found
     assert "at most 5 %, over the 2 columns that decide here at most 10 %" in found
-    single = recommend(analyse(_study(plain=[0.6], smooth=[0.5])))
+    single = recommend(compare_methods(_study(plain=[0.6], smooth=[0.5])))
     assert "there are no verdicts. Add seeds." in single.certainty
     assert single.method is None
 
@@ -267,7 +272,7 @@ def test_certainty_says_what_is_counted() -> None:
 def test_recommendation_names_what_a_perfect_network_would_show() -> None:
     plain = _calibrated("plain", [0.100, 0.101, 0.102], 0.02)
     smooth = _calibrated("smooth", [0.030, 0.0301, 0.0303], 0.02)
-    found = recommend(analyse(StudyResults("title", {}, [plain, smooth])))
+    found = recommend(compare_methods(StudyResults("title", {}, [plain, smooth])))
     assert found.headline == "Use smooth."
     assert "ECE of 3.0 % is near the 2.0 % of a perfect network" in found.reasons[0]
 
@@ -275,7 +280,7 @@ def test_recommendation_names_what_a_perfect_network_would_show() -> None:
 def test_a_trade_is_no_recommendation() -> None:
     plain = method("plain", *({"nll": 0.6 + d, "accuracy": 0.8} for d in (0, 0.01, 0.02)))
     trade = method("trade", *({"nll": 0.5 + d, "accuracy": 0.7 + d / 9} for d in (0, 0.011, 0.02)))
-    found = recommend(analyse(StudyResults("title", {}, [plain, trade])))
+    found = recommend(compare_methods(StudyResults("title", {}, [plain, trade])))
     assert found.method is None
     assert "trade is a trade: better in NLL, worse in accuracy." in found.reasons
 
@@ -283,7 +288,7 @@ def test_a_trade_is_no_recommendation() -> None:
 def test_front_holds_what_nothing_dominates() -> None:
     rows = {"good": (0.9, 0.05), "honest": (0.8, 0.01), "dominated": (0.8, 0.05)}
     methods = [method(n, {"accuracy": a, "ece": e}) for n, (a, e) in rows.items()]
-    findings = analyse(StudyResults("title", {}, methods))
+    findings = compare_methods(StudyResults("title", {}, methods))
     assert [row.name for row in findings.rows if row.on_front] == ["good", "honest"]
     assert findings.rows[0].cost.train_seconds == 2.0
     assert findings.rows[0].cost.seconds_per_image is None

@@ -105,7 +105,7 @@ def analyse(
     """
     from sfumato.engine.analyse import analyse as analyse_runs
     from sfumato.engine.analyses import FULL_EFFORT, Effort
-    from sfumato.report.analysis import write_analysis_page
+    from sfumato.report.analysis_page import write_analysis_page
 
     effort = FULL_EFFORT if full else Effort()
     analyse_runs(runs, out, effort=effort, only=only or (), show=not quiet)

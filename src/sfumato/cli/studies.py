@@ -139,10 +139,10 @@ def report(
     if form == "html":
         _show(folders, out)
         return
-    from sfumato.report import analyse, read_studies
+    from sfumato.report import compare_methods, read_studies
     from sfumato.report.export import FORMATS, write_table
 
-    findings = analyse(read_studies(folders))
+    findings = compare_methods(read_studies(folders))
     if out is None:
         typer.echo(FORMATS[form](findings), nl=False)
     else:
@@ -210,10 +210,10 @@ def _say(line: str) -> None:
 
 
 def _show(folders: list[Path], out: Path | None) -> None:
-    from sfumato.report import analyse, read_studies, recommend, write_report
+    from sfumato.report import compare_methods, read_studies, recommend, write_report
     from sfumato.report.table import results_tables
 
-    findings = analyse(read_studies(folders))
+    findings = compare_methods(read_studies(folders))
     for table in results_tables(findings):
         console.print(table)
     console.print(Text(recommend(findings).text))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sfumato._files import read_json, write_atomically, write_json
 from sfumato.data import ArrayDataset, TensorLoader, load_data
-from sfumato.engine.analyses import ANALYSES, Analysis, Effort, Subject, summarise
+from sfumato.engine.analyses import ANALYSES, Analysis, Effort, Subject, key_numbers
 from sfumato.engine.components import build_augmentation
 from sfumato.engine.config import ConfigError, parse
 from sfumato.engine.networks import load_network
@@ -59,7 +59,7 @@ def analyse(
                 if found is not None:
                     results[each.name][title] = found
                 bar.advance(f"{title}: {each.name}")
-            summary[title] = summarise(subject, {n: r.get(title) for n, r in results.items()})
+            summary[title] = key_numbers(subject, {n: r.get(title) for n, r in results.items()})
             bar.advance(title)
     sections = [_write_section(each, results[each.name], out) for each in chosen]
     content = {

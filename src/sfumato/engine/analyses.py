@@ -182,7 +182,7 @@ ANALYSES = (
 )
 
 
-def summarise(subject: Subject, found: Mapping[str, Any]) -> dict[str, float]:
+def key_numbers(subject: Subject, found: Mapping[str, Any]) -> dict[str, float]:
     """What of the results fits in a table."""
     row: dict[str, float] = {}
     spectrum = found.get("hessian_spectrum")

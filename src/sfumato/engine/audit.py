@@ -55,7 +55,7 @@ def audit(
     generator = torch.Generator().manual_seed(seed)
     models = []
     for number, file in enumerate(files):
-        judged = judge(file, resamples=resamples, generator=generator)
+        judged = judge_file(file, resamples=resamples, generator=generator)
         bar.advance(file.name)
         if validation:
             judged["scaled"] = after_scaling(
@@ -85,7 +85,9 @@ def compare_files(
     return [_compare(files[0], other, resamples, generator, None, bar) for other in files[1:]]
 
 
-def judge(file: PredictionFile, *, resamples: int, generator: torch.Generator) -> dict[str, Any]:
+def judge_file(
+    file: PredictionFile, *, resamples: int, generator: torch.Generator
+) -> dict[str, Any]:
     """One file's metrics, verdict, reliability bins, and breakdown by class and by group."""
     metrics = _evaluate(file, _possible(file, resamples), generator)
     probs = file.probabilities

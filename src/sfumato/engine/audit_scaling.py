@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sfumato.engine.prediction_files import PredictionFile, PredictionFileError
 from sfumato.metrics import compare_predictions, evaluate_predictions
-from sfumato.metrics.samples import check_distribution
+from sfumato.metrics.scored_samples import check_distribution
 from sfumato.predictions import TemperatureScaler, UniformMixture
 
 JUDGED = ("ece", "nll")

@@ -13,7 +13,7 @@ from sfumato.engine.replicates import Replicates, describe_units
 from sfumato.engine.results import Arrays
 from sfumato.metrics.cells import CellScores
 from sfumato.metrics.intervals import check_resampling, intervals_of
-from sfumato.metrics.samples import score
+from sfumato.metrics.scored_samples import score
 
 _TABLE = ("error", "nll", "ece")
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from sfumato._core.confidence_bins import bin_index
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import check_resampling, draw_weights, intervals_of
-from sfumato.metrics.samples import score
+from sfumato.metrics.scored_samples import score
 from sfumato.metrics.selective import accuracy_at_coverage_of_groups, aurc_of_groups
 
 NO_VOID = -100

@@ -14,7 +14,7 @@ from sfumato.ops.library import is_within_reach
 from sfumato.ops.smoothing import can_smooth, smooth_map
 
 
-def is_compiled(kernel: tuple[float, ...], prob: ProbKind, padding: Padding) -> bool:
+def is_standard_layer(kernel: tuple[float, ...], prob: ProbKind, padding: Padding) -> bool:
     """Whether this is the paper's own layer, the one that is compiled."""
     return prob == "tanh" and padding == "zeros" and kernel == (1, 1)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from sfumato.features.blurring import Blur, Padding, blur_features, check_kernel, check_map
-from sfumato.features.fused import fused_smooth, is_compiled, may_fuse
+from sfumato.features.fused import fused_smooth, is_standard_layer, may_fuse
 from sfumato.features.probability import Prob, ProbKind, bound_features, check_prob, split_bound
 
 
@@ -52,7 +52,7 @@ def smooth_features(
     """
     check_map(z)
     check_prob(prob, temperature, name="prob")
-    if is_compiled(check_kernel(kernel), prob, padding) and may_fuse(z):
+    if is_standard_layer(check_kernel(kernel), prob, padding) and may_fuse(z):
         return fused_smooth(z, temperature)
     bounded = bound_features(z, prob, temperature=temperature)
     return blur_features(bounded, kernel, padding=padding)  # Eq. (5)
@@ -92,7 +92,7 @@ class Smooth(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         check_map(z)
-        if is_compiled(self.blur.kernel, self.prob.kind, self.blur.padding) and may_fuse(z):
+        if is_standard_layer(self.blur.kernel, self.prob.kind, self.blur.padding) and may_fuse(z):
             return fused_smooth(z, self.prob.temperature)
         bounded, gain = split_bound(z, self.prob.kind, self.prob.temperature, inplace=self.inplace)
         return self.blur.scaled(bounded, gain)

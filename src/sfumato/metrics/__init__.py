@@ -39,10 +39,14 @@ from sfumato.metrics.selective import (
     excess_aurc,
     risk_coverage,
 )
-from sfumato.metrics.signed import SignedError, debiased_calibration_error, signed_calibration_error
+from sfumato.metrics.signed_calibration import (
+    SignedError,
+    debiased_calibration_error,
+    signed_calibration_error,
+)
 from sfumato.metrics.smooth import ks_calibration_error, smooth_calibration_error
 from sfumato.metrics.threshold import ThresholdRates, threshold_rates
-from sfumato.metrics.truth import mean_objectness_deviation, true_calibration_error
+from sfumato.metrics.true_calibration import mean_objectness_deviation, true_calibration_error
 from sfumato.metrics.uncertainty import mutual_information, predictive_entropy
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer
-from sfumato.metrics.samples import flat_rows
+from sfumato.metrics.scored_samples import flat_rows
 
 
 def accuracy(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfumato._checks import check_integer
 from sfumato.metrics.classwise import class_bins
-from sfumato.metrics.samples import flat_rows
+from sfumato.metrics.scored_samples import flat_rows
 
 
 def brier_score(

@@ -18,7 +18,7 @@ from sfumato.metrics.histogram import (
     mass_ends,
     width_bins,
 )
-from sfumato.metrics.samples import score
+from sfumato.metrics.scored_samples import score
 
 Norm = Literal["l1", "l2", "max"]
 Binning = Literal["width", "mass"]

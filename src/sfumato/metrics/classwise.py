@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfumato._checks import check_choice, check_integer
 from sfumato._core.confidence_bins import bin_index
-from sfumato.metrics.samples import flat_rows
+from sfumato.metrics.scored_samples import flat_rows
 
 Reduction = Literal["mean", "none"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sfumato.metrics.histogram import Groups, group_by_bin
-from sfumato.metrics.samples import score
+from sfumato.metrics.scored_samples import score
 
 
 def average_confidence(

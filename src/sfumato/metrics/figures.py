@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sfumato.metrics.calibration import ReliabilityBins
-from sfumato.metrics.samples import check_shapes
+from sfumato.metrics.scored_samples import check_shapes
 from sfumato.metrics.selective import RiskCoverage
 
 if TYPE_CHECKING:

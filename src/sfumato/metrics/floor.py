@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sfumato._checks import check_floating, check_integer
 from sfumato._core.confidence_bins import bin_index
-from sfumato.metrics.samples import check_distribution
+from sfumato.metrics.scored_samples import check_distribution
 
 
 def calibration_floor(probs: Tensor, *, num_bins: int = 15, validate: bool = True) -> Tensor:

@@ -2,7 +2,7 @@
 
 A `Groups` holds, in ascending order of confidence, how many predictions share a confidence, how
 many of them are correct, and the sum of their confidences. Exact functions make one group for each
-distinct confidence; streams make one for each cell of a fine fixed grid (`grid.py`), which keeps
+distinct confidence; streams make one for each of the fixed cells of `fine_cells.py`, which keeps
 the memory constant. The kernels in the other files take either, with any leading axes, so a
 function, its streaming class and a thousand bootstrap resamples are one piece of code.
 """
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sfumato._core.confidence_bins import bin_edges, bin_index
-from sfumato.metrics.samples import Samples
+from sfumato.metrics.scored_samples import Samples
 
 
 @dataclass(frozen=True)

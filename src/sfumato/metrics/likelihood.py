@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 
 from sfumato._checks import check_number
-from sfumato.metrics.samples import score
+from sfumato.metrics.scored_samples import score
 
 
 def negative_log_likelihood(

@@ -19,10 +19,10 @@ from sfumato.metrics.confidence import (
     overconfidence_of_groups,
     underconfidence_of_groups,
 )
-from sfumato.metrics.grid import cell_edges, cell_index, cells_per_unit
+from sfumato.metrics.fine_cells import cell_edges, cell_index, cells_per_unit
 from sfumato.metrics.histogram import Groups, group_by_value, mass_bins, width_bins
 from sfumato.metrics.intervals import draw_in_parts
-from sfumato.metrics.samples import Samples, flat_rows, score
+from sfumato.metrics.scored_samples import Samples, flat_rows, score
 from sfumato.metrics.selective import accuracy_at_coverage_of_groups, aurc_of_groups
 
 _IMPOSSIBLE = -1e300

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sfumato._checks import check_choice
 from sfumato.metrics.classwise import Reduction
-from sfumato.metrics.samples import check_shapes, valid_entries
+from sfumato.metrics.scored_samples import check_shapes, valid_entries
 
 
 def mean_iou(

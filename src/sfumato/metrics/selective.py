@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sfumato._checks import check_number
 from sfumato.metrics.histogram import Groups, group_by_value
-from sfumato.metrics.samples import score
+from sfumato.metrics.scored_samples import score
 
 
 class RiskCoverage(NamedTuple):

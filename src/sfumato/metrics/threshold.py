@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from sfumato._checks import check_number
-from sfumato.metrics.samples import score
+from sfumato.metrics.scored_samples import score
 from sfumato.metrics.segmentation import mean_iou
 
 

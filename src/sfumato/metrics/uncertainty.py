@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_floating
-from sfumato.metrics.samples import check_distribution
+from sfumato.metrics.scored_samples import check_distribution
 
 
 def predictive_entropy(probs: Tensor, *, validate: bool = True) -> Tensor:

@@ -2,7 +2,7 @@
 
 from sfumato.report.columns import COLUMNS, Column
 from sfumato.report.export import to_csv, to_latex, to_markdown
-from sfumato.report.findings import Findings, analyse
+from sfumato.report.findings import Findings, compare_methods
 from sfumato.report.merge import read_studies
 from sfumato.report.page import write_report
 from sfumato.report.read import StudyResults, read_study
@@ -19,6 +19,7 @@ __all__ = [
     "Recommendation",
     "StudyResults",
     "analyse",
+    "compare_methods",
     "read_studies",
     "read_study",
     "recommend",
@@ -28,3 +29,5 @@ __all__ = [
     "to_markdown",
     "write_report",
 ]
+
+analyse = compare_methods  # its name in version 0.1

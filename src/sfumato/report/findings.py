@@ -54,7 +54,7 @@ class Findings:
         return next(row for row in self.rows if row.name == name)
 
 
-def analyse(results: StudyResults) -> Findings:
+def compare_methods(results: StudyResults) -> Findings:
     """Estimates, paired differences, costs and the Pareto front of a study."""
     columns = columns_of(run.metrics for method in results.methods for run in method.runs)
     chosen = baselines(results.methods)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sfumato._files import remove_leftovers, write_text
 from sfumato.report.document import head
-from sfumato.report.findings import Findings, analyse
+from sfumato.report.findings import Findings, compare_methods
 from sfumato.report.merge import read_studies
 from sfumato.report.payload import payload
 
@@ -31,7 +31,7 @@ def write_report(folder: Path | Sequence[Path], out: Path | None = None) -> Path
     folders = [folder] if isinstance(folder, Path) else list(folder)
     results = read_studies(folders)
     place = out or folders[0] / "report"
-    findings = analyse(results)
+    findings = compare_methods(results)
     content = payload(results, findings)
     page = place / "index.html"
     for path, text in (

@@ -111,7 +111,9 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return middle - width, middle + width
 
 
-def judge(low: float | None, high: float | None, better: Literal["higher", "lower"]) -> Verdict:
+def verdict_of_interval(
+    low: float | None, high: float | None, better: Literal["higher", "lower"]
+) -> Verdict:
     """Better or worse only where the interval of a single difference excludes zero."""
     if low is None or high is None or low <= 0 <= high:
         return "can't tell"

@@ -11,7 +11,7 @@ from rich.text import Text
 from sfumato.report.columns import COLUMNS, Column, column
 from sfumato.report.findings import Findings, Row
 from sfumato.report.notes import note
-from sfumato.report.statistics import SYMBOLS, judge
+from sfumato.report.statistics import SYMBOLS, verdict_of_interval
 
 _COLUMNS_AT_ONCE = 4  # fit a terminal of 80 characters
 _STYLES = {"better": "bold blue", "worse": "yellow", "can't tell": "dim", None: ""}
@@ -51,7 +51,7 @@ def comparison_table(compared: Mapping[str, Any]) -> Table:
 
 def _comparison_row(metric: Column, each: Mapping[str, float]) -> list[Text]:
     low, high = each["low"], each["high"]
-    verdict = None if metric.better is None else judge(low, high, metric.better)
+    verdict = None if metric.better is None else verdict_of_interval(low, high, metric.better)
     bounds = ", ".join(metric.number(bound, sign=True) for bound in (low, high))
     cells = [
         metric.heading,

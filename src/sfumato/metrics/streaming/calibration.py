@@ -16,9 +16,9 @@ from sfumato.metrics.calibration import (
     mass_error_bound,
     reliability_of_groups,
 )
-from sfumato.metrics.grid import cell_edges
+from sfumato.metrics.fine_cells import cell_edges
 from sfumato.metrics.histogram import Groups
-from sfumato.metrics.signed import SignedError, signed_error_of_groups
+from sfumato.metrics.signed_calibration import SignedError, signed_error_of_groups
 from sfumato.metrics.smooth import ks_error_of_groups, smooth_error_of_groups
 from sfumato.metrics.streaming.state import ConfidenceMetric
 

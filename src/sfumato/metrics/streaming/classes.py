@@ -12,7 +12,7 @@ from sfumato._checks import check_choice, check_integer
 from sfumato.metrics.accuracy import label_in_top
 from sfumato.metrics.brier import squared_errors
 from sfumato.metrics.classwise import Reduction, class_gaps, reduce_classes
-from sfumato.metrics.samples import flat_rows
+from sfumato.metrics.scored_samples import flat_rows
 from sfumato.metrics.segmentation import confusion_matrix, iou_of_matrix
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from sfumato._checks import check_integer
-from sfumato.metrics.grid import cell_edges, cell_index, cell_lines, cells_per_unit, num_cells
+from sfumato.metrics.fine_cells import cell_edges, cell_index, cell_lines, cells_per_unit, num_cells
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import centred_interval, check_resampling
-from sfumato.metrics.samples import score
+from sfumato.metrics.scored_samples import score
 from sfumato.ops.histogram import can_deposit, deposit
 
 _CHUNK = 1_000_000

@@ -18,7 +18,7 @@ from sfumato.metrics.histogram import (
     mass_bins,
     width_bins,
 )
-from sfumato.metrics.samples import score
+from sfumato.metrics.scored_samples import score
 
 
 class SignedError(NamedTuple):

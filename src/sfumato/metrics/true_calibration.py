@@ -8,7 +8,7 @@ from torch import Tensor
 from sfumato._checks import check_choice, check_floating, check_integer
 from sfumato.metrics.calibration import Binning, Norm, error_of_groups
 from sfumato.metrics.histogram import group_by_value
-from sfumato.metrics.samples import Samples, check_distribution
+from sfumato.metrics.scored_samples import Samples, check_distribution
 
 
 def true_calibration_error(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sfumato._core.confidence_bins import bin_index
-from sfumato.metrics.grid import cell_edges, cell_index, cells_per_unit
+from sfumato.metrics.fine_cells import cell_edges, cell_index, cells_per_unit
 
 CPU = torch.device("cpu")
 BIN_COUNTS = [1, 7, 10, 15, 25, 64, 97, 100, 1000]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sfumato.metrics.samples import flat_rows, score
+from sfumato.metrics.scored_samples import flat_rows, score
 
 
 def test_hand_worked_values() -> None:
