@@ -47,7 +47,7 @@ def test_all_ways_to_an_ece_agree_on_the_edges(num_bins: int) -> None:
         expected[0] = edges[edges > 0.5][0]
     ece = float(expected.sum()) / len(confidence)
     assert float(calibration_error(probs, target, num_bins=num_bins)) == pytest.approx(ece)
-    assert float(held_out.calibration_error(confidence, correct, num_bins)) == pytest.approx(ece)
+    assert float(held_out.ece_of_confidences(confidence, correct, num_bins)) == pytest.approx(ece)
     stream = CalibrationError(num_bins=num_bins)
     stream.update(probs, target)
     assert float(stream.compute()) == pytest.approx(ece)

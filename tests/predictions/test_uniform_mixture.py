@@ -19,14 +19,14 @@ from sfumato.predictions import (
     UniformMixture,
     VectorScaler,
 )
-from sfumato.predictions.held_out import calibration_error
+from sfumato.predictions.held_out import ece_of_confidences
 
 RULED_OUT = pytest.mark.filterwarnings("ignore:.* labels had probability 0")
 
 
 def _error(logits: Tensor, labels: Tensor) -> float:
     confidence, predicted = logits.softmax(1).max(1)
-    return float(calibration_error(confidence, (predicted == labels).double(), 15))
+    return float(ece_of_confidences(confidence, (predicted == labels).double(), 15))
 
 
 @pytest.fixture

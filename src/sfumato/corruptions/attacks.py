@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._checks import check_choice, check_class_indices, check_integer, check_number
-from sfumato.corruptions.catalogue import check_images
+from sfumato.corruptions.catalogue import check_corruptible
 from sfumato.corruptions.frequency import keep_band
 from sfumato.corruptions.random_numbers import Streams, draw_seeds
 
@@ -157,7 +157,7 @@ def attack_scores(clean: Tensor, attacked: Tensor, target: Tensor) -> AttackScor
 def _check(
     images: Any, target: Tensor, *, epsilon: float, norm: str, samples: int, mask: Any
 ) -> None:
-    check_images(images)
+    check_corruptible(images)
     if not images.is_floating_point():
         raise TypeError(f"images must be floating point in [0, 1], got {images.dtype}")
     if target.shape != images.shape[:1]:

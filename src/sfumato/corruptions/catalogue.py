@@ -132,7 +132,7 @@ def corrupt(
     Differs: frost is procedural. A result within a thousandth below a whole level counts as that
     level, so that the last bit of a sum does not decide; released values are there one level lower.
     """
-    check_images(images)
+    check_corruptible(images)
     check_choice("name", name, (*CORRUPTIONS, *EXTRA_CORRUPTIONS))
     check_integer("severity", severity, low=1, high=5)
     if constants is None:
@@ -170,7 +170,7 @@ def change_levels(
     return torch.cat(output) if output else images.clone()
 
 
-def check_images(images: Any) -> None:
+def check_corruptible(images: Any) -> None:
     """Raise unless `images` are (N, 1 or 3, H, W), uint8 or in [0, 1], of a size that is served."""
     if not isinstance(images, Tensor):
         raise TypeError(f"images must be a tensor, got {type(images).__name__}")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_class_indices, check_floating
-from sfumato.corruptions.catalogue import check_images
+from sfumato.corruptions.catalogue import check_corruptible
 
 
 class ContextScores(NamedTuple):
@@ -42,7 +42,7 @@ def remove_objects(images: Tensor, boxes: Tensor, *, fill: Sequence[float]) -> T
         >>> remove_objects(images, boxes, fill=(0.5,)).sum()
         tensor(16.)
     """
-    check_images(images)
+    check_corruptible(images)
     if boxes.ndim != 3 or boxes.shape[::2] != (len(images), 4):
         raise ValueError(
             f"boxes must be ({len(images)}, B, 4), some for each image, got {tuple(boxes.shape)}"

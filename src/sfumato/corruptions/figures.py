@@ -14,7 +14,7 @@ from sfumato.corruptions.catalogue import (
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
     SEVERITIES,
-    check_images,
+    check_corruptible,
     corrupt,
 )
 from sfumato.corruptions.constants import Constants
@@ -42,7 +42,7 @@ def corruption_sheet(
         seed: of the random types.
         cell_inches: side of one picture.
     """
-    check_images(image.unsqueeze(0))
+    check_corruptible(image.unsqueeze(0))
     figure = _figure(cell_inches * (len(SEVERITIES) + 1.6), cell_inches * len(names) + 0.3)
     grid = figure.subplots(len(names), len(SEVERITIES), squeeze=False)
     white = 255 if image.dtype == torch.uint8 else 1

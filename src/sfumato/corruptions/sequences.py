@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sfumato._checks import check_choice
-from sfumato.corruptions.catalogue import change_levels, check_images
+from sfumato.corruptions.catalogue import change_levels, check_corruptible
 from sfumato.corruptions.colour import brightness
 from sfumato.corruptions.filters import line_blur
 from sfumato.corruptions.noise import gaussian_noise, shot_noise
@@ -69,7 +69,7 @@ def perturb(images: Tensor, name: str, *, generator: torch.Generator | None = No
 
     Differs: geometric frames blend with the black border where the released ones cut hard.
     """
-    check_images(images)
+    check_corruptible(images)
     check_choice("name", name, (*PERTURBATIONS, *HARDER_PERTURBATIONS))
     if name in _NOISE_STD or name in _PHOTONS or name == "snow":
         seeds = draw_seeds(len(images), generator)

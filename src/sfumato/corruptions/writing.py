@@ -19,7 +19,7 @@ from sfumato.corruptions.catalogue import (
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
     SEVERITIES,
-    check_images,
+    check_corruptible,
     corrupt,
 )
 from sfumato.corruptions.constants import Constants
@@ -76,7 +76,7 @@ def write_corrupted(
     Shape:
         images (N, C, H, W) with 1 or 3 channels, labels (N,).
     """
-    check_images(images)
+    check_corruptible(images)
     _check_set(images, labels, layout, classes)
     check_integer("batch_size", batch_size, low=1)
     for name in names:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.split import check_shapes, with_test
+from sfumato.data.split import check_same_shape, with_test
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -54,7 +54,7 @@ def load_npz(
     contents = [_read(path) for path in paths]
     classes = _class_names(paths, contents)
     sets = [_dataset(path, arrays, classes) for path, arrays in zip(paths, contents, strict=True)]
-    check_shapes(dict(zip(paths, sets, strict=True)))
+    check_same_shape(dict(zip(paths, sets, strict=True)))
     held_out = sets[2] if isinstance(validation, str | Path) else validation
     return with_test(
         *sets[:2],

@@ -9,7 +9,7 @@ import torch
 from sfumato._checks import check_integer
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import EXTENSIONS, read_images
-from sfumato.data.split import check_shapes, divide, with_test
+from sfumato.data.split import check_same_shape, divide, with_test
 
 _CLUTTER = ("thumbs.db", "desktop.ini")
 
@@ -57,7 +57,7 @@ def load_folder(
     _check_layout(root, names, validation, test)
     classes = _class_names(root / "train")
     sets = {name: _read_set(root / name, classes, size) for name in sorted(names)}
-    check_shapes({root / name: sets[name] for name in ("train", *sorted(names - {"train"}))})
+    check_same_shape({root / name: sets[name] for name in ("train", *sorted(names - {"train"}))})
     return with_test(
         sets["train"],
         sets["test"],

@@ -86,7 +86,7 @@ def divide(
     return DataSplits(*(dataset.subset(part.sort().values) for part in parts))
 
 
-def check_shapes(sets: Mapping[Path, ArrayDataset]) -> None:
+def check_same_shape(sets: Mapping[Path, ArrayDataset]) -> None:
     """Raise, naming the file or folder, unless all images are of the first set's shape."""
     (first, expected), *others = ((path, data.images.shape[1:]) for path, data in sets.items())
     for path, shape in others:

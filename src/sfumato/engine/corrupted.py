@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sfumato.engine.replicates import Replicates, describe_units
 from sfumato.engine.results import Arrays
-from sfumato.metrics.cells import CellScores
+from sfumato.metrics.condition_cells import CellScores
 from sfumato.metrics.intervals import check_resampling, intervals_of
 from sfumato.metrics.scored_samples import score
 

@@ -165,7 +165,7 @@ def _prepare(
     check_shapes(name, predictions, target)
     if predictions.requires_grad:
         predictions = predictions.detach()
-    valid = valid_entries(target, predictions.shape[1], ignore_index=ignore_index)
+    valid = entries_that_count(target, predictions.shape[1], ignore_index=ignore_index)
     values = predictions if predictions.dtype == torch.float64 else predictions.float()
     return values, target.long(), valid
 
@@ -189,7 +189,7 @@ def check_shapes(name: str, predictions: Tensor, target: Tensor) -> None:
         )
 
 
-def valid_entries(
+def entries_that_count(
     target: Tensor, num_classes: int, *, ignore_index: int, validate: bool = True
 ) -> Tensor | None:
     """Mask of the entries that count, or None where all do."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sfumato._checks import check_choice
 from sfumato.metrics.classwise import Reduction
-from sfumato.metrics.scored_samples import check_shapes, valid_entries
+from sfumato.metrics.scored_samples import check_shapes, entries_that_count
 
 
 def mean_iou(
@@ -54,7 +54,7 @@ def confusion_matrix(
     """
     check_shapes("predictions", predictions, target)
     num_classes = predictions.shape[1]
-    valid = valid_entries(target, num_classes, ignore_index=ignore_index, validate=validate)
+    valid = entries_that_count(target, num_classes, ignore_index=ignore_index, validate=validate)
     pairs = target.long() * num_classes + predictions.argmax(1)
     pairs = pairs.flatten() if valid is None else pairs[valid]
     return torch.bincount(pairs, minlength=num_classes**2).view(num_classes, num_classes)

@@ -72,7 +72,7 @@ def minimise(loss: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
     optimizer.step(closure)
 
 
-def calibration_error(confidence: Tensor, correct: Tensor, num_bins: int) -> Tensor:
+def ece_of_confidences(confidence: Tensor, correct: Tensor, num_bins: int) -> Tensor:
     """ECE with bins of equal width, of confidences and correctness in float64."""
     member = bin_index(confidence, num_bins)
     gaps = confidence.new_zeros(num_bins).index_add_(0, member, correct - confidence)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sfumato._checks import check_choice, check_floating, check_integer
 from sfumato.predictions.held_out import (
-    calibration_error,
+    ece_of_confidences,
     held_out_rows,
     minimise,
     remember_fit,
@@ -134,5 +134,5 @@ def _fit_calibration(rows: Tensor, labels: Tensor, num_bins: int) -> float:
     errors = []
     for temperature in GRID.tolist():
         confidence = (shifted / temperature).exp().sum(1).reciprocal()
-        errors.append(calibration_error(confidence, correct, num_bins))
+        errors.append(ece_of_confidences(confidence, correct, num_bins))
     return float(GRID[int(torch.stack(errors).argmin())])

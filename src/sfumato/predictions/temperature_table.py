@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from sfumato._checks import check_integer
-from sfumato.predictions.held_out import calibration_error, held_out_rows
+from sfumato.predictions.held_out import ece_of_confidences, held_out_rows
 from sfumato.predictions.temperature import TemperatureScaler
 
 
@@ -78,7 +78,7 @@ def temperature_table(
         logits, labels = held_out_rows(held.test_logits, held.test_target, ignore_index)
         correct = (logits.argmax(1) == labels).double()
         before, by_nll, by_ece = (
-            float(calibration_error(scaled.softmax(1).amax(1), correct, num_bins))
+            float(ece_of_confidences(scaled.softmax(1).amax(1), correct, num_bins))
             for scaled in (logits, *(scaler(logits) for scaler in fitted))
         )
         nll, ece = (scaler.temperature for scaler in fitted)

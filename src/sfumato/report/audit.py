@@ -15,7 +15,7 @@ from sfumato._files import write_json, write_text
 from sfumato.report.audit_sentences import number, sentences, warnings_of
 from sfumato.report.diagram import reliability_svg
 from sfumato.report.document import DIAGRAM_KEY, document, figure, section, table
-from sfumato.report.summary import Bins
+from sfumato.report.summary import DiagramBins
 
 _VERDICT_HEAD = ("model", "says %", "is right %", "gap in points [95 %]", "ECE % [95 %]")
 _RANKING_HEAD = ("model", "NLL", "Brier", "AURC %", "accuracy % at 80 % coverage")
@@ -164,7 +164,7 @@ def _value(metrics: Mapping[str, Any], key: str, scale: float) -> str:
 def _diagram(model: Mapping[str, Any]) -> str:
     bins = model["reliability"]
     fields = [[0 if v is None or v != v else v for v in bins[key]] for key in bins]
-    picture = reliability_svg(Bins(*fields), model["name"])
+    picture = reliability_svg(DiagramBins(*fields), model["name"])
     return figure(model["name"], f"ECE {100 * model['metrics']['ece']:.1f} %", picture)
 
 

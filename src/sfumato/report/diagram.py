@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from html import escape
 
-from sfumato.report.summary import Bins
+from sfumato.report.summary import DiagramBins
 
 _SIZE = 220  # of the square plot
 _LEFT, _TOP, _BOTTOM = 46, 10, 92
 _HISTOGRAM = 34
 
 
-def reliability_svg(bins: Bins, label: str) -> str:
+def reliability_svg(bins: DiagramBins, label: str) -> str:
     """Accuracy against confidence with the gap shaded, and how many predictions fell where."""
     width, height = _LEFT + _SIZE + 14, _TOP + _SIZE + _BOTTOM
     parts = [
@@ -47,7 +47,7 @@ def _axes() -> list[str]:
     return parts
 
 
-def _bars(bins: Bins) -> list[str]:
+def _bars(bins: DiagramBins) -> list[str]:
     """Accuracy as a bar, and the gap to the mean confidence hatched on top of it."""
     count, parts = len(bins.counts), []
     for number, samples in enumerate(bins.counts):
@@ -69,7 +69,7 @@ def _bars(bins: Bins) -> list[str]:
     return parts
 
 
-def _histogram(bins: Bins) -> list[str]:
+def _histogram(bins: DiagramBins) -> list[str]:
     base = _TOP + _SIZE + _BOTTOM - 18
     most, total, count = max(bins.counts), sum(bins.counts), len(bins.counts)
     parts = [

@@ -28,7 +28,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Bins:
+class DiagramBins:
     """A reliability diagram's bins, all seeds together."""
 
     counts: list[int]
@@ -52,7 +52,7 @@ def summarise(method: MethodResults, key: str, split: str = "test") -> Value | N
     return Value(mean, *(_mean(bounds) for bounds in zip(*intervals, strict=True)))
 
 
-def pooled_bins(method: MethodResults, split: str = "test") -> Bins | None:
+def pooled_bins(method: MethodResults, split: str = "test") -> DiagramBins | None:
     """The reliability bins of all seeds, weighted by their counts."""
     splits = [run.metrics.get(split) or {} for run in method.runs]
     tables = [part["reliability"] for part in splits if "reliability" in part]
@@ -65,7 +65,7 @@ def pooled_bins(method: MethodResults, split: str = "test") -> Bins | None:
             sum(t["counts"][i] * (t[key][i] or 0.0) for t in tables) / count if count else 0.0
             for i, count in enumerate(counts)
         ]
-    return Bins(counts, pooled["confidence"], pooled["accuracy"])
+    return DiagramBins(counts, pooled["confidence"], pooled["accuracy"])
 
 
 def _mean(values: Sequence[float]) -> float:
