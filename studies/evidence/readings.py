@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from sfumato.engine.robustness import robustness_from
-from sfumato.report.statistics import SYMBOLS, judge, t_interval
+from sfumato.report.statistics import SYMBOLS, t_interval, verdict_of_interval
 
 ROOT = Path(__file__).parents[2]
 Metrics = Mapping[str, Any]
@@ -104,7 +104,7 @@ def verdict(change: Sequence[float], column: Column) -> str:
     interval = t_interval(change)
     if interval is None or column.better is None:
         return ""
-    return SYMBOLS[judge(*interval, column.better)]
+    return SYMBOLS[verdict_of_interval(*interval, column.better)]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
