@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from sfumato.engine.part_kinds import PLURALS, Kind
+from sfumato.engine.parts import PARTS, parts
+
 SMALL = """
 name: small
 recipe:
@@ -60,8 +63,15 @@ def test_mistakes_are_one_message(
 def test_list_shows_every_kind(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     done = sfumato("list")
     assert done.status == 0, done.stderr
-    for name in ("scenes", "resnet", "torchvision:NAME", "acls", "basic"):
-        assert name in done.stdout
+    for part in PARTS:
+        assert part.name in done.stdout
+
+
+@pytest.mark.parametrize("kind", PLURALS)
+def test_list_takes_every_kind(kind: Kind, sfumato: Callable[..., Any]) -> None:
+    done = sfumato("list", PLURALS[kind])
+    assert done.status == 0, done.stderr
+    assert all(name in done.stdout for name in parts(kind))
 
 
 def test_preview_writes_a_picture(tmp_path: Path, sfumato: Callable[..., Any]) -> None:

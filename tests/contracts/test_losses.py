@@ -1,4 +1,4 @@
-"""What every loss keeps: one battery over the literal list of all of them."""
+"""What every loss keeps: one battery over all losses of the table of parts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sfumato import labels
+from sfumato.engine.parts import parts
 
 Batch = tuple[
     Tensor, Tensor, Tensor
@@ -20,14 +21,14 @@ Batch = tuple[
 
 
 class Loss(NamedTuple):
-    """A loss of the list.
+    """A loss with its settings.
 
     Attributes:
         call: (logits, target, extra, **options); extra is correctness, accuracy, or not used.
         module: its module where that takes logits and target only.
         soft: defined for soft targets.
         is_shift_invariant: adding a number to all logits of an entry changes nothing.
-        is_conservative: shift invariant, and its gradient is that of its value.
+        is_conservative: its gradient is that of its value.
         is_ordered: depends on the order of the entries.
     """
 
@@ -46,62 +47,49 @@ def _simple(function: Callable[..., Tensor], **fixed: Any) -> Callable[..., Tens
     return call
 
 
+def _from_table(name: str, **fixed: Any) -> Loss:
+    """A loss as the table of parts and its class describe it; its function is `NAME_loss`."""
+    part, function = parts("loss")[name], getattr(labels, f"{name}_loss")
+    is_conservative = getattr(part.build, "is_conservative", True)
+    if part.takes("num_samples"):
+        # Its function takes what its module remembers of each sample, and so needs no labels.
+        return Loss(partial(function, **fixed), is_conservative=is_conservative)
+    return Loss(
+        _simple(function, **fixed),
+        partial(part.build, **fixed),
+        soft=part.takes_soft_targets,
+        is_conservative=is_conservative,
+    )
+
+
 def _ranked_acls(logits: Tensor, target: Tensor, extra: Tensor, **options: Any) -> Tensor:
     return labels.acls_loss(
         logits, target, margin=2.0, condition="ranking", correctness=extra, **options
     )
 
 
-def _acls(**fixed: Any) -> Loss:
-    fixed = {"margin": 2.0, **fixed}
-    return Loss(
-        _simple(labels.acls_loss, **fixed),
-        partial(labels.ACLSLoss, **fixed),
-        is_shift_invariant=fixed.get("form") != "released",
-        is_conservative=False,
-    )
-
-
+# Settings under which a loss has more to do on small logits than with its defaults.
+SETTINGS: dict[str, dict[str, Any]] = {"mbls": {"margin": 2.0}, "acls": {"margin": 2.0}}
+NEIGHBOURS = ("crl",)  # compares each entry with the next
 LOSSES: dict[str, Loss] = {
-    "cross entropy": Loss(_simple(labels.cross_entropy_loss), labels.CrossEntropyLoss),
-    "label smoothing": Loss(
-        _simple(labels.cross_entropy_loss, smoothing=0.1),
-        partial(labels.CrossEntropyLoss, smoothing=0.1),
+    name: _from_table(name, **SETTINGS.get(name, {}))._replace(is_ordered=name in NEIGHBOURS)
+    for name in parts("loss")
+}
+# More settings of those.
+LOSSES |= {
+    "label smoothing": _from_table("cross_entropy", smoothing=0.1),
+    "label smoothing, others": _from_table("cross_entropy", smoothing=0.1, smoothing_over="others"),
+    "flsd, released": _from_table("flsd", rule="released"),
+    "mmce, weighted": _from_table("mmce", weighted=True),
+    "crl, margin": _from_table("crl", confidence="margin")._replace(is_ordered=True),
+    "crl, entropy": _from_table("crl", confidence="entropy")._replace(is_ordered=True),
+    "acls, gradient": _from_table("acls", margin=2.0, form="gradient"),
+    "acls, released": _from_table("acls", margin=2.0, form="released")._replace(
+        is_shift_invariant=False
     ),
-    "label smoothing, others": Loss(
-        _simple(labels.cross_entropy_loss, smoothing=0.1, smoothing_over="others"),
-        partial(labels.CrossEntropyLoss, smoothing=0.1, smoothing_over="others"),
-    ),
-    "focal": Loss(_simple(labels.focal_loss), labels.FocalLoss, soft=False),
-    "flsd": Loss(_simple(labels.flsd_loss), labels.FLSDLoss, soft=False),
-    "flsd, released": Loss(
-        _simple(labels.flsd_loss, rule="released"),
-        partial(labels.FLSDLoss, rule="released"),
-        soft=False,
-    ),
-    "ecp": Loss(_simple(labels.ecp_loss), labels.ECPLoss),
-    "mmce": Loss(_simple(labels.mmce_loss), labels.MMCELoss, soft=False),
-    "mmce, weighted": Loss(
-        _simple(labels.mmce_loss, weighted=True),
-        partial(labels.MMCELoss, weighted=True),
-        soft=False,
-    ),
-    "mdca": Loss(_simple(labels.mdca_loss), labels.MDCALoss),
-    "cpc": Loss(_simple(labels.cpc_loss), labels.CPCLoss, soft=False),
-    "crl": Loss(labels.crl_loss, is_ordered=True),
-    "crl, margin": Loss(partial(labels.crl_loss, confidence="margin"), is_ordered=True),
-    "crl, entropy": Loss(partial(labels.crl_loss, confidence="entropy"), is_ordered=True),
-    "cape": Loss(labels.cape_loss),
-    "mbls": Loss(_simple(labels.mbls_loss, margin=2.0), partial(labels.MbLSLoss, margin=2.0)),
-    "acls": _acls(),
-    "acls, gradient": _acls(form="gradient"),
-    "acls, released": _acls(form="released"),
-    "acls, adaptive only": _acls(condition="always"),
-    "acls, conditional only": _acls(smoothing="constant"),
+    "acls, adaptive only": _from_table("acls", margin=2.0, condition="always"),
+    "acls, conditional only": _from_table("acls", margin=2.0, smoothing="constant"),
     "acls, ranking": Loss(_ranked_acls, is_conservative=False, is_ordered=True),
-    "normalised cross entropy": Loss(
-        _simple(labels.normalised_cross_entropy_loss), labels.NormalisedCrossEntropyLoss
-    ),
 }
 
 # Each loss is cross entropy plus a number of times its penalty.
@@ -115,7 +103,7 @@ PENALTIES: dict[str, tuple[float, Callable[..., Tensor]]] = {
     "mbls": (0.1, _simple(labels.margin_penalty, margin=2.0)),
     "acls": (1.0, _simple(labels.acls_penalty, margin=2.0)),
     "acls, released": (1.0, _simple(labels.acls_penalty, margin=2.0, form="released")),
-    "normalised cross entropy": (1.0, lambda z, y, extra: labels.log_normaliser(z).mean()),
+    "normalised_cross_entropy": (1.0, lambda z, y, extra: labels.log_normaliser(z).mean()),
 }
 
 every_loss = pytest.mark.parametrize("name", LOSSES)
@@ -387,16 +375,24 @@ def test_bad_input(
         LOSSES[name].call(logits, target, torch.rand(4), **options)
 
 
-def test_the_list_is_complete() -> None:
-    functions = {getattr(labels, name) for name in labels.__all__ if name.endswith("_loss")}
-    functions.discard(labels.combined_loss)
-    listed = set()
-    for loss in LOSSES.values():
-        call = loss.call
-        listed.add(call.func if isinstance(call, partial) else call)
-        closure = getattr(call, "__closure__", None) or ()
-        listed |= {cell.cell_contents for cell in closure if callable(cell.cell_contents)}
-    assert functions <= listed
+def test_every_exported_loss_is_in_the_table() -> None:
+    functions = {name for name in labels.__all__ if name.endswith("_loss")}
+    assert functions - {"combined_loss"} == {f"{name}_loss" for name in parts("loss")}
+    classes = {getattr(labels, name) for name in labels.__all__ if name.endswith("Loss")}
+    assert classes - {labels.CombinedLoss} == {part.build for part in parts("loss").values()}
+
+
+@pytest.mark.parametrize("name", parts("loss"))
+def test_single_entries_are_what_the_class_says(name: str) -> None:
+    """The value of an entry changes with the others exactly where the class doesn't promise."""
+    part, call = parts("loss")[name], LOSSES[name].call
+    logits = 3 * torch.randn(6, 5, dtype=torch.float64)
+    target, extra = torch.randint(0, 5, (6,)), torch.rand(6, dtype=torch.float64)
+    changed = torch.cat([logits[:1], 3 * torch.randn_like(logits[1:])])
+    before, after = (call(z, target, extra, reduction="none")[0] for z in (logits, changed))
+    # A history of each sample is no single entry, whatever its function does with it.
+    if part.is_of_single_entries or not part.takes("num_samples"):
+        assert torch.equal(before, after) == part.is_of_single_entries
 
 
 @pytest.mark.slow

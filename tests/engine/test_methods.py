@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.engine import RunConfig, load_checkpoint, parse, run
+from sfumato.engine.parts import parts
 
 RESNET = {"name": "resnet", "depth": 8, "width": 4}
 
@@ -39,9 +40,7 @@ def test_configurations_run(tmp_path: Path, tiny: dict[str, Any], changes: dict[
     assert 0 <= _run(tmp_path, tiny, **changes)["test"]["ece"] <= 1
 
 
-@pytest.mark.parametrize(
-    "loss", ["focal", "flsd", "ecp", "mmce", "mdca", "cpc", "crl", "mbls", "acls"]
-)
+@pytest.mark.parametrize("loss", parts("loss"))
 def test_every_loss_trains(tmp_path: Path, tiny: dict[str, Any], loss: str) -> None:
     assert np.isfinite(_run(tmp_path, tiny, loss=loss)["test"]["nll"])
 

@@ -23,6 +23,7 @@ RECIPE: dict[str, Any] = {
 }
 METHODS: dict[str, dict[str, Any]] = {
     "history of samples": {"loss": "crl"},
+    "accuracy of bins": {"loss": {"name": "cape", "num_bins": 3}},
     "pairs of a batch": {"loss": "mmce"},
     "mixup, mean of a batch": {"augment": "fcr+mixup", "loss": "mdca"},
     "cutmix": {"augment": "fcr+cutmix"},

@@ -147,11 +147,33 @@ def test_state_is_checkpointed() -> None:
     torch.testing.assert_close(copy.bins.accuracy(torch.arange(3)), torch.full((3,), 2 / 3))
 
 
-def test_module_is_function_and_changes_nothing() -> None:
+def test_training_records_and_the_end_of_an_epoch_refreshes() -> None:
+    logits, target = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), torch.tensor([0, 0, 1])
+    loss, index = CaPELoss(4, num_bins=1, ignore_index=1), torch.tensor([3, 0, 1])
+    first = loss(logits, target, index)
+    torch.testing.assert_close(first, F.cross_entropy(logits[:2], target[:2]))
+    confidence = logits.softmax(1).amax(1)
+    # The third sample is ignored, the one at position 2 never met.
+    expected = torch.stack([confidence[1], torch.nan * first, torch.nan * first, confidence[0]])
+    torch.testing.assert_close(loss.bins.confidences, expected.detach(), equal_nan=True)
+    assert torch.equal(loss(logits, target, index), first)  # until the epoch ends
+    enders = [module for module in loss.modules() if hasattr(module, "end_epoch")]
+    assert enders == [loss.bins]  # a training loop finds it there
+    loss.bins.end_epoch()
+    torch.testing.assert_close(
+        loss(logits, target, index),
+        cape_loss(logits, target, torch.full((3,), 0.5), ignore_index=1),
+    )
+    with pytest.raises(TypeError, match="target must hold class indices for this loss"):
+        loss(logits, F.one_hot(target).float(), index)
+
+
+def test_module_is_function_and_changes_nothing_in_evaluation() -> None:
     logits, target, _ = batch(3, 4)
     loss = CaPELoss(5, num_bins=1, weight=3.0, ignore_index=1, reduction="sum")
     loss.bins.record(torch.arange(5), torch.rand(5), torch.arange(5) < 2)
     loss.bins.refresh()
+    loss.eval()
     before = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
     value = loss(logits, target, torch.tensor([4, 0, 2]))
     expected = cape_loss(

@@ -38,6 +38,9 @@ def test_shipped_studies_fit(path: Path) -> None:
         {"data": {"name": "scenes", "train": "many"}},
         {"model": {"name": "resnet", "num_classes": 3}},
         {"evaluate": {"corruptions": 3}},
+        {"evaluate": {"corruptions": ["frog"]}},
+        {"labels": "objectnes"},
+        {"labels": {"name": "objectness", "by": "eye"}},
         {"seed": 1},
     ],
 )

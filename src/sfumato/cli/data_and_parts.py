@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sfumato.cli.shared import Quiet, console, say_where
+from sfumato.engine.part_kinds import Plural
 
 if TYPE_CHECKING:
     from sfumato.data import ArrayDataset
@@ -53,10 +54,7 @@ def corrupt(
 
 
 def list_parts(
-    what: Annotated[
-        Literal["all", "data", "models", "losses", "augmentations", "inputs"],
-        typer.Argument(help="What to list."),
-    ] = "all",
+    what: Annotated[Literal["all", Plural], typer.Argument(help="What to list.")] = "all",
     preview: Annotated[
         str | None, typer.Option(help="Write a picture of this data source (scenes).")
     ] = None,

@@ -16,6 +16,12 @@ from sfumato.data.tiny_imagenet import load_tiny_imagenet
 from sfumato.data.torchvision_sets import load_torchvision
 from sfumato.data.voc import load_voc_segmentation
 
+# Their labels are maps, for the task `segment`.
+SEGMENTATION_SOURCES: dict[str, Callable[..., DataSplits]] = {
+    "camvid": load_camvid,
+    "scene_streams": scenes.load_streams,
+    "voc_segmentation": load_voc_segmentation,
+}
 SOURCES: dict[str, Callable[..., DataSplits]] = {
     "scenes": scenes.load,
     "npz": load_npz,
@@ -29,13 +35,8 @@ SOURCES: dict[str, Callable[..., DataSplits]] = {
     "mnist": partial(load_torchvision, "mnist"),
     "stl10": partial(load_torchvision, "stl10"),
     "svhn": partial(load_torchvision, "svhn"),
-    "camvid": load_camvid,
-    "scene_streams": scenes.load_streams,
-    "voc_segmentation": load_voc_segmentation,
+    **SEGMENTATION_SOURCES,
 }
-
-SEGMENTATION_SOURCES = ("camvid", "scene_streams", "voc_segmentation")
-"""The sources whose labels are maps, for the task `segment`."""
 
 
 def load_data(spec: Spec) -> DataSplits:

@@ -11,7 +11,7 @@ from torch import nn
 from sfumato._files import write_arrays
 from sfumato.data import DetectionDataset, DetectionLoader, load_detection_data
 from sfumato.engine import classify
-from sfumato.engine.components import resolve_detector
+from sfumato.engine.components import build_part
 from sfumato.engine.config import fingerprint, parse
 from sfumato.engine.detection_scores import Detection, detection_arrays, detection_metrics
 from sfumato.engine.detection_training import DetectionTrainer
@@ -60,9 +60,14 @@ def build_detector(
     model: dict[str, object] | None = None,
 ) -> nn.Module:
     """A detector around a classifier and its standardisation; see `detector_from`."""
-    resolved = resolve_detector(_DETECTOR if model is None else model)
-    detector: nn.Module = resolved.build(
-        network, num_classes=num_classes, mean=mean, std=std, **resolved.params
+    detector: nn.Module = build_part(
+        "model",
+        _DETECTOR if model is None else model,
+        task="detect",
+        classifier=network,
+        num_classes=num_classes,
+        mean=mean,
+        std=std,
     )
     return detector.train()
 

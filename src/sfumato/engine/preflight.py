@@ -11,10 +11,9 @@ from torch import nn
 
 from sfumato.data import DataSplits, load_detection_data, single_objects
 from sfumato.engine.components import (
-    TORCHVISION,
     build_labels,
     build_network,
-    resolve_detector,
+    build_part,
     without_weights,
 )
 from sfumato.engine.config import ConfigError, content_hash, parse
@@ -137,8 +136,8 @@ def _check_network(config: RunConfig, images: dict[str, _Images]) -> None:
 
 def _build_classifier(config: RunConfig, given: _Images) -> nn.Module:
     name, weights = config.model["name"], config.model.get("weights")
-    if weights is not None and name.startswith(TORCHVISION):
-        check_weights(name.removeprefix(TORCHVISION), weights)
+    if weights is not None:
+        check_weights(name.partition(":")[2], weights)
     return build_network(without_weights(config.model), **given._asdict())
 
 
@@ -148,10 +147,15 @@ def _build_detector(config: RunConfig, images: dict[str, _Images]) -> nn.Module:
         trunk = _build_classifier(recipe, images[content_hash(recipe.data)])
     else:
         trunk = load_network(str(config.classifier)).network
-    resolved = resolve_detector(config.model)
-    num_classes = images[content_hash(config.data)].num_classes
-    blank: dict[str, Any] = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
-    detector: nn.Module = resolved.build(trunk, num_classes=num_classes, **blank, **resolved.params)
+    detector: nn.Module = build_part(
+        "model",
+        config.model,
+        task="detect",
+        classifier=trunk,
+        num_classes=images[content_hash(config.data)].num_classes,
+        mean=(0.0,) * 3,
+        std=(1.0,) * 3,
+    )
     return detector
 
 

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from sfumato._spec import Resolved, Spec
-from sfumato.corruptions import (
-    CORRUPTIONS,
-    EXTRA_CORRUPTIONS,
-    HARDER_PERTURBATIONS,
-    PERTURBATIONS,
-)
-from sfumato.engine.components import (
-    resolve_augmentation,
-    resolve_data,
-    resolve_inputs,
-    resolve_labels,
-    resolve_loss,
-    resolve_model,
-)
+from sfumato._spec import Spec
+from sfumato.corruptions import CORRUPTIONS, PERTURBATIONS
 from sfumato.engine.config import Strict, TrainConfig, parse
+from sfumato.engine.part_kinds import SPEC_KINDS, Kind, Task
+from sfumato.engine.parts import parts, resolve_part
 from sfumato.engine.task_rules import check_task
 
 
@@ -80,15 +68,8 @@ class EvaluateConfig(Strict):
 
     @model_validator(mode="after")
     def _known(self) -> EvaluateConfig:
-        sequences = (*PERTURBATIONS, *HARDER_PERTURBATIONS)
-        for name in self.perturbation_names:
-            if name not in sequences:
-                choices = ", ".join(sequences)
-                raise ValueError(f"unknown perturbation {name!r}; choose from {choices}")
-        unknown = set(self.corruption_names) - {*CORRUPTIONS, *EXTRA_CORRUPTIONS}
-        if unknown:
-            choices = ", ".join((*CORRUPTIONS, *EXTRA_CORRUPTIONS))
-            raise ValueError(f"unknown corruption {sorted(unknown)[0]!r}; choose from {choices}")
+        _check_names("perturbations", self.perturbation_names)
+        _check_names("corruptions", self.corruption_names)
         if not set(self.severities) <= {1, 2, 3, 4, 5} or not self.severities:
             raise ValueError(f"severities must be from 1 to 5, got {self.severities}")
         if any(size < 1 for size in self.ensemble_sizes):
@@ -104,10 +85,17 @@ class EvaluateConfig(Strict):
         return PERTURBATIONS if self.perturbations == "all" else tuple(self.perturbations)
 
 
+def _check_names(kind: Kind, names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in parts(kind):
+            choices = ", ".join(parts(kind))
+            raise ValueError(f"unknown {kind.removesuffix('s')} {name!r}; choose from {choices}")
+
+
 class RunConfig(Strict):
     """Data, network, loss, training and evaluation. Specs are kept resolved, defaults included."""
 
-    task: Literal["classify", "segment", "detect"] = "classify"
+    task: Task = "classify"
     data: dict[str, Any]
     model: dict[str, Any]
     loss: dict[str, Any] = Field({"name": "cross_entropy"}, validate_default=True)
@@ -130,35 +118,16 @@ class RunConfig(Strict):
         check_task(self)
         return self
 
-    @field_validator("data", mode="before")
+    @field_validator(*SPEC_KINDS, mode="before")
     @classmethod
-    def _data(cls, spec: Spec) -> dict[str, Any]:
-        return _resolved(resolve_data, spec)
-
-    @field_validator("model", mode="before")
-    @classmethod
-    def _model(cls, spec: Spec) -> dict[str, Any]:
-        return _resolved(resolve_model, spec)
-
-    @field_validator("loss", mode="before")
-    @classmethod
-    def _loss(cls, spec: Spec) -> dict[str, Any]:
-        return _resolved(resolve_loss, spec)
-
-    @field_validator("augment", mode="before")
-    @classmethod
-    def _augment(cls, spec: Spec | None) -> dict[str, Any] | None:
-        return None if spec is None else _resolved(resolve_augmentation, spec)
-
-    @field_validator("inputs", mode="before")
-    @classmethod
-    def _inputs(cls, spec: Spec | None) -> dict[str, Any] | None:
-        return None if spec is None else _resolved(resolve_inputs, spec)
-
-    @field_validator("labels", mode="before")
-    @classmethod
-    def _labels(cls, spec: Spec | None) -> dict[str, Any] | None:
-        return None if spec is None else _resolved(resolve_labels, spec)
+    def _known_part(cls, spec: Spec | None, info: ValidationInfo) -> dict[str, Any] | None:
+        kind = cast(Kind, info.field_name)
+        if spec is None and cls.model_fields[kind].default is None:
+            return None
+        try:
+            return resolve_part(kind, cast(Spec, spec)).config
+        except TypeError as error:  # pydantic reports ValueError only
+            raise ValueError(str(error)) from None
 
     @field_validator("classifier", mode="before")
     @classmethod
@@ -177,10 +146,3 @@ AFTER_TRAINING = ("predict", "evaluate")
 def training_content(config: RunConfig) -> dict[str, Any]:
     """All of a configuration that decides the weights: what names the directory of a training."""
     return config.model_dump(mode="json", exclude=set(AFTER_TRAINING))
-
-
-def _resolved(resolver: Callable[[Spec], Resolved], spec: Spec) -> dict[str, Any]:
-    try:
-        return resolver(spec).config
-    except TypeError as error:  # pydantic reports ValueError only
-        raise ValueError(str(error)) from None

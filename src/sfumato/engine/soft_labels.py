@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
@@ -33,9 +32,6 @@ class ObjectnessLabels:
         check_number("beta", self.beta, low=0.0, high=1.0)
         check_choice("by", self.by, ("box", "mask"))
         check_choice("absent", self.absent, ("uniform", "others"))
-
-
-LABELS: dict[str, Callable[..., ObjectnessLabels]] = {"objectness": ObjectnessLabels}
 
 
 class Geometry(Protocol):

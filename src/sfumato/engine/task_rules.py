@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING
 
-from sfumato.data import DETECTION_SOURCES
-from sfumato.data.load import SEGMENTATION_SOURCES
-from sfumato.engine.components import (
-    DETECTORS,
-    LOSSES,
-    SEGMENTATION_MODELS,
-    TORCHVISION,
-    resolve_loss,
-)
-from sfumato.models import is_segmentation_model
+from sfumato.engine.part_kinds import Kind, Task
+from sfumato.engine.parts import find_part, parts, resolve_part
 
 if TYPE_CHECKING:
     from sfumato.engine.run_config import RunConfig
-
-_SEGMENTATION_AUGMENTATIONS = ("basic", "window")
 
 
 def check_task(config: RunConfig) -> None:
@@ -36,44 +25,47 @@ def check_task(config: RunConfig) -> None:
 
 def _check_segment(config: RunConfig) -> None:
     _require(
-        config.data["name"] in SEGMENTATION_SOURCES,
-        f"task: segment needs label maps; data may be {', '.join(SEGMENTATION_SOURCES)}, "
+        _serves("data", config, "segment"),
+        f"task: segment needs label maps; data may be {_names('data', 'segment')}, "
         f"got {config.data['name']}",
     )
     _require(
-        _segments(config.model["name"]),
-        f"task: segment needs a network with one output a pixel: {', '.join(SEGMENTATION_MODELS)} "
-        f"or torchvision:deeplabv3_mobilenet_v3_large and the like, got {config.model['name']}",
+        _serves("model", config, "segment"),
+        f"task: segment needs a network with one output a pixel: {_names('model', 'segment')} "
+        f"such as torchvision:deeplabv3_mobilenet_v3_large, got {config.model['name']}",
     )
-    augment = None if config.augment is None else config.augment["name"]
     _require(
-        augment in (None, *_SEGMENTATION_AUGMENTATIONS),
-        f"task: segment augments with {' or '.join(_SEGMENTATION_AUGMENTATIONS)}, got {augment}",
+        config.augment is None or _serves("augment", config, "segment"),
+        f"task: segment augments with {_names('augment', 'segment')}, got {config.augment}",
     )
     _require(config.inputs is None, "inputs: mollification is for task: classify")
-    _require(config.loss["name"] != "crl", "loss: crl ranks whole images; choose another")
+    loss = find_part("loss", config.loss["name"])
+    _require(
+        not loss.takes("num_samples"),
+        f"loss: {loss.name} keeps a history of whole images; choose another",
+    )
     wanted = config.evaluate
     _require(not wanted.corruption_names, "evaluate.corruptions is for task: classify")
     for name in ("ensemble_sizes", "perturbations", "temperature", "context"):
         _require(not getattr(wanted, name), f"evaluate.{name} is for task: classify")
     if config.class_weight != "equal":
-        takers = [n for n, b in LOSSES.items() if "class_weight" in inspect.signature(b).parameters]
+        takers = [each.name for each in parts("loss").values() if each.takes("class_weight")]
         _require(
-            config.loss["name"] in takers,
+            loss.name in takers,
             f"class_weight: {config.class_weight} needs one of the losses {', '.join(takers)}, "
-            f"got {config.loss['name']}",
+            f"got {loss.name}",
         )
 
 
 def _check_detect(config: RunConfig) -> None:
     _require(
-        config.data["name"] in DETECTION_SOURCES,
-        f"task: detect needs boxes; data may be {', '.join(DETECTION_SOURCES)}, "
+        _serves("data", config, "detect"),
+        f"task: detect needs boxes; data may be {_names('data', 'detect')}, "
         f"got {config.data['name']}",
     )
     _require(
-        config.model["name"] in DETECTORS,
-        f"task: detect needs a detector: {', '.join(DETECTORS)}, got {config.model['name']}",
+        _serves("model", config, "detect"),
+        f"task: detect needs a detector: {_names('model', 'detect')}, got {config.model['name']}",
     )
     _require(config.inputs is None, "inputs: mollification is for task: classify")
     for section in ("labels", "objects"):
@@ -83,7 +75,7 @@ def _check_detect(config: RunConfig) -> None:
         )
     fields = type(config).model_fields
     defaults = {
-        "loss": resolve_loss(fields["loss"].default).config,
+        "loss": resolve_part("loss", fields["loss"].default).config,
         "predict": fields["predict"].default,
         "evaluate": fields["evaluate"].default,
     }
@@ -121,27 +113,32 @@ def _check_classifier(config: RunConfig) -> None:
 
 def _check_classify(config: RunConfig) -> None:
     _require(
-        config.data["name"] not in DETECTION_SOURCES and config.model["name"] not in DETECTORS,
+        not (_serves("data", config, "detect") or _serves("model", config, "detect")),
         f"data {config.data['name']} and model {config.model['name']}: for boxes say task: detect",
     )
     _require(
-        config.data["name"] not in SEGMENTATION_SOURCES,
+        _serves("data", config, "classify"),
         f"data {config.data['name']} has label maps: say task: segment",
     )
     _require(
-        not _segments(config.model["name"]),
+        _serves("model", config, "classify"),
         f"model {config.model['name']} labels every pixel: say task: segment",
     )
-    augment = None if config.augment is None else config.augment["name"]
-    _require(augment != "window", "augment: window is for task: segment")
+    _require(
+        config.augment is None or _serves("augment", config, "classify"),
+        f"augment: {config.augment and config.augment['name']} is for task: segment",
+    )
     _require(config.predict.temporal is None, "predict.temporal is for task: segment")
     _require(config.class_weight == "equal", "class_weight is for task: segment")
 
 
-def _segments(model: str) -> bool:
-    if model.startswith(TORCHVISION):
-        return is_segmentation_model(model.removeprefix(TORCHVISION))
-    return model in SEGMENTATION_MODELS
+def _serves(kind: Kind, config: RunConfig, task: Task) -> bool:
+    """Whether the part that the run names under `kind` can be used by the task."""
+    return task in find_part(kind, getattr(config, kind)["name"]).tasks
+
+
+def _names(kind: Kind, task: Task) -> str:
+    return " or ".join(parts(kind, task))
 
 
 def _require(condition: bool, message: str) -> None:

@@ -33,7 +33,6 @@ from sfumato.engine.progress import Bar, progress_bar
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.seeds import fold_seed
 from sfumato.engine.together import SharedStream, gather_around, gather_rows
-from sfumato.labels.correctness import CorrectnessHistory
 from sfumato.metrics import evaluate_predictions
 from sfumato.predictions import mean_log_probability
 
@@ -125,8 +124,9 @@ class Trainer:
         optimizer = build_optimizer(self.model.parameters(), self.config)
         self.model, self.optimizer = self.fabric.setup(self.model, optimizer)
         self.loss = self.loss.to(self.fabric.device)
+        module: Any
         for module in self.loss.modules():
-            if isinstance(module, CorrectnessHistory):
+            if hasattr(module, "gathers"):
                 module.gathers = False  # `_batch_loss` hands it the samples of all processes
         self._takes_index = "index" in inspect.signature(self.loss.forward).parameters
         if checkpoint is None:

@@ -226,6 +226,7 @@ class ACLSLoss(nn.Module):
     """
 
     is_of_single_entries: ClassVar[bool] = True
+    is_conservative: ClassVar[bool] = False  # its gradient holds the predicted logit constant
     class_weight: Tensor | None
 
     def __init__(

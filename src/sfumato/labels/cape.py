@@ -7,6 +7,8 @@ target of its members.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -116,8 +118,7 @@ def cape_loss(
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
     accuracy = _checked_accuracy(accuracy, entries)
     plain = entries.plain()
-    values = weight * _penalty(plain, accuracy) - plain.label
-    return reduce_entries(values, plain, reduction)
+    return reduce_entries(_loss_values(plain, accuracy, weight), plain, reduction)
 
 
 class BinAccuracy(nn.Module):
@@ -125,12 +126,14 @@ class BinAccuracy(nn.Module):
 
     `record` notes confidence and correctness of samples; `refresh` sorts all that are noted by
     confidence, cuts them into bins of equal size and gives every member the accuracy of its bin.
-    Nothing happens by itself. All of it is in buffers and so in the state dict; under
-    torch.distributed every process notes what all processes saw.
+    All of it is in buffers and so in the state dict; under torch.distributed every process notes
+    what all processes saw.
 
     Args:
         num_samples: size of the training set.
         num_bins: number of bins; 10 as released.
+        gathers: whether `record` notes what all processes saw. False where each process is handed
+            the samples of all.
 
     Example:
         >>> import torch
@@ -149,11 +152,12 @@ class BinAccuracy(nn.Module):
     corrects: Tensor
     accuracies: Tensor
 
-    def __init__(self, num_samples: int, *, num_bins: int = 10) -> None:
+    def __init__(self, num_samples: int, *, num_bins: int = 10, gathers: bool = True) -> None:
         super().__init__()
         check_integer("num_samples", num_samples, low=1)
         check_integer("num_bins", num_bins, low=1)
         self.num_bins = num_bins
+        self.gathers = gathers
         for name in ("confidences", "corrects", "accuracies"):
             self.register_buffer(name, torch.full((num_samples,), torch.nan))
 
@@ -170,7 +174,7 @@ class BinAccuracy(nn.Module):
         device = self.confidences.device
         # float64 holds every index exactly.
         batch = torch.stack([column.to(device, torch.float64) for column in columns])
-        index, confidence, correct = gather_columns(batch)
+        index, confidence, correct = gather_columns(batch) if self.gathers else batch
         self.confidences[index.long()] = confidence.float()
         self.corrects[index.long()] = correct.float()
 
@@ -185,6 +189,10 @@ class BinAccuracy(nn.Module):
         members = torch.bincount(bins, minlength=self.num_bins).clamp(min=1)
         self.accuracies[order] = (total / members)[bins]
 
+    def end_epoch(self) -> None:
+        """Refresh; a training loop calls it once after each epoch."""
+        self.refresh()
+
     def accuracy(self, index: Tensor) -> Tensor:
         """Accuracy of the bin of each sample, NaN before the first `refresh` that knew it."""
         check_index(index, len(self.accuracies))
@@ -194,7 +202,9 @@ class BinAccuracy(nn.Module):
 class CaPELoss(nn.Module):
     """`cape_loss` with its own `BinAccuracy`; call it with the data set indices of the batch.
 
-    Plain cross entropy until `loss.bins` was filled by `record` and `refresh`.
+    In training mode each call notes confidence and correctness of its samples, after the accuracies
+    of their bins were read. Call `loss.bins.end_epoch()` after each epoch, and save the state dict
+    with the checkpoint. Plain cross entropy in the first epoch.
 
     Args:
         num_samples: size of the training set.
@@ -202,7 +212,19 @@ class CaPELoss(nn.Module):
         weight: of the penalty.
         ignore_index: class index whose entries are skipped.
         reduction: "mean" over the valid entries, "sum" or "none".
+
+    Example:
+        >>> import torch
+        >>> loss = CaPELoss(num_samples=2, num_bins=1)
+        >>> logits, target = torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
+        >>> loss(logits, target, torch.tensor([0, 1]))  # cross entropy
+        tensor(0.7201)
+        >>> loss.bins.end_epoch()
+        >>> loss.bins.accuracy(torch.tensor([0, 1]))  # one of two is right
+        tensor([0.5000, 0.5000])
     """
+
+    takes_soft_targets: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -222,14 +244,25 @@ class CaPELoss(nn.Module):
         self.reduction: Reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor, index: Tensor) -> Tensor:
-        return cape_loss(
-            logits,
-            target,
-            self.bins.accuracy(index),
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        """Args: logits (N, C, ...), class indices (N, ...), data set indices shaped like them."""
+        entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
+        accuracy = _checked_accuracy(self.bins.accuracy(index), entries)
+        plain = entries.plain()
+        if self.training:
+            self._record(plain, entries, index)
+        values = _loss_values(plain, accuracy, self.weight)
+        return reduce_entries(values, plain, self.reduction)
+
+    def _record(self, plain: PlainSoftmax, entries: Entries, index: Tensor) -> None:
+        log_top, predicted = plain.log_probs.detach().max(1)
+        right, index = predicted == entries.indices, index.to(predicted.device)
+        if plain.valid is not None:
+            index, log_top, right = index[plain.valid], log_top[plain.valid], right[plain.valid]
+        self.bins.record(index, log_top.exp(), right)
+
+
+def _loss_values(plain: PlainSoftmax, accuracy: Tensor, weight: float) -> Tensor:
+    return weight * _penalty(plain, accuracy) - plain.label
 
 
 def _penalty(plain: PlainSoftmax, accuracy: Tensor) -> Tensor:

@@ -12,10 +12,9 @@ from torch import Tensor
 from sfumato._files import write_json
 from sfumato.analysis import smoothing_profile
 from sfumato.engine.components import build_loss
+from sfumato.engine.parts import find_part
 from sfumato.study.config import PlannedRun
 
-# The others compare the samples of a batch or keep a history: they have no profile of one sample.
-OF_ONE_SAMPLE = ("cross_entropy", "focal", "flsd", "ecp", "cpc", "mbls", "acls")
 _STEPS = 60
 _NOT_SHOWN = ("name", "ignore_index")
 
@@ -25,7 +24,8 @@ def write_profiles(runs: Sequence[PlannedRun], folder: Path) -> None:
     losses: dict[str, list[str]] = {}
     for planned in runs:
         spec = planned.config.loss
-        if spec["name"] in OF_ONE_SAMPLE:
+        # The others compare the samples of a batch or keep a history: one sample has no profile.
+        if find_part("loss", spec["name"]).is_of_single_entries:
             names = losses.setdefault(json.dumps(spec, sort_keys=True), [])
             names += [] if planned.method in names else [planned.method]
     found = {_title(names): _profile(json.loads(spec)) for spec, names in losses.items()}

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
-from sfumato._spec import parameters
-from sfumato.data import DETECTION_SOURCES, SOURCES
 from sfumato.engine import RunConfig
-from sfumato.engine.augmentation import AUGMENTATIONS
-from sfumato.engine.components import (
-    DETECTORS,
-    FROM_CLASSIFIER,
-    INPUTS,
-    LOSSES,
-    MODELS,
-    SUPPLIED,
-)
+from sfumato.engine.part_kinds import NAME_KINDS, SPEC_KINDS, Kind
+from sfumato.engine.parts import parts
 from sfumato.study.config import StudyConfig
-
-Table = Mapping[str, Callable[..., Any]]
 
 
 def study_schema() -> dict[str, Any]:
@@ -38,11 +26,11 @@ def study_schema() -> dict[str, Any]:
     definitions = run.pop("$defs", {})
     properties = run["properties"]
     del properties["seed"]  # the study's `seeds` set it
-    properties["data"] = _spec({**SOURCES, **DETECTION_SOURCES})
-    properties["model"] = _model_spec()
-    properties["loss"] = _spec(LOSSES, SUPPLIED)
-    properties["augment"] = _optional(_spec(AUGMENTATIONS))
-    properties["inputs"] = _optional(_spec(INPUTS, SUPPLIED))
+    for kind in SPEC_KINDS:
+        is_optional = RunConfig.model_fields[kind].default is None
+        properties[kind] = _optional(_spec(kind)) if is_optional else _spec(kind)
+    for kind in NAME_KINDS:
+        definitions["EvaluateConfig"]["properties"][kind] |= _names(kind)
     # What a detector's classifier is trained by is a recipe of its own, or a run's directory.
     recipe = {"anyOf": [{"$ref": "#/$defs/Changes"}, {"type": "string"}]}
     properties["classifier"] = _optional(recipe)
@@ -64,31 +52,27 @@ def schema_text() -> str:
     return json.dumps(study_schema(), indent=1, sort_keys=True) + "\n"
 
 
-def _model_spec() -> dict[str, Any]:
-    found = _spec({**MODELS, **DETECTORS}, (*SUPPLIED, *FROM_CLASSIFIER))
-    name = {"type": "string", "pattern": "^torchvision:"}
-    own = {
-        "name": name,
-        "weights": {"type": ["string", "null"]},
-        "smooth": {"type": "boolean"},
-        "dropout": {"type": "number"},
-    }
-    found["anyOf"] += [name, _object(own, ["name"])]
-    return found
-
-
-def _spec(table: Table, supplied: Collection[str] = ()) -> dict[str, Any]:
+def _spec(kind: Kind) -> dict[str, Any]:
     """A name alone, or one of the objects that have that name and its parameters."""
-    forms: list[dict[str, Any]] = [{"enum": sorted(table)}]
-    for name, build in table.items():
-        properties: dict[str, Any] = {"name": {"const": name}}
-        required = ["name"]
-        for key, parameter in parameters(build, supplied=supplied).items():
-            properties[key] = _value(parameter)
-            if parameter.default is inspect.Parameter.empty:
-                required.append(key)
-        forms.append(_object(properties, required))
+    found = parts(kind)
+    forms: list[dict[str, Any]] = [
+        {"enum": sorted(name for name, part in found.items() if not part.is_family)}
+    ]
+    for name, part in found.items():
+        said: dict[str, Any] = {"const": name}
+        if part.is_family:
+            said = {"type": "string", "pattern": f"^{part.prefix}"}
+            forms.append(said)
+        properties = {key: _value(option) for key, option in part.options.items()}
+        required = [k for k, o in part.options.items() if o.default is inspect.Parameter.empty]
+        forms.append(_object({"name": said, **properties}, ["name", *required]))
     return {"anyOf": forms}
+
+
+def _names(kind: Kind) -> dict[str, Any]:
+    """All of them, or a list of names."""
+    names = {"items": {"enum": sorted(parts(kind))}, "type": "array"}
+    return {"anyOf": [{"const": "all"}, names]}
 
 
 def _value(parameter: inspect.Parameter) -> dict[str, Any]:
