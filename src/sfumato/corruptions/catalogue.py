@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,56 +33,39 @@ from sfumato.corruptions.random_numbers import Streams, draw_seeds
 from sfumato.corruptions.spatter import spatter
 from sfumato.corruptions.weather import fog, snow
 
-CORRUPTIONS: tuple[str, ...] = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-)
-EXTRA_CORRUPTIONS: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-CATEGORIES: dict[str, tuple[str, ...]] = {
-    "noise": CORRUPTIONS[:3],
-    "blur": CORRUPTIONS[3:7],
-    "weather": CORRUPTIONS[7:11],
-    "digital": CORRUPTIONS[11:],
-    "extra": EXTRA_CORRUPTIONS,
+_EXTRA = "extra"
+# One that is random takes, after the images, the random numbers of each of them.
+_TABLE: dict[str, dict[str, Callable[..., Tensor]]] = {
+    "noise": {
+        "gaussian_noise": gaussian_noise,
+        "shot_noise": shot_noise,
+        "impulse_noise": impulse_noise,
+    },
+    "blur": {
+        "defocus_blur": defocus_blur,
+        "glass_blur": glass_blur,
+        "motion_blur": motion_blur,
+        "zoom_blur": zoom_blur,
+    },
+    "weather": {"snow": snow, "frost": frost, "fog": fog, "brightness": brightness},
+    "digital": {
+        "contrast": contrast,
+        "elastic_transform": elastic_transform,
+        "pixelate": pixelate,
+        "jpeg_compression": jpeg_compression,
+    },
+    _EXTRA: {
+        "speckle_noise": speckle_noise,
+        "gaussian_blur": gaussian_blur,
+        "spatter": spatter,
+        "saturate": saturate,
+    },
 }
+_FUNCTIONS = {name: function for each in _TABLE.values() for name, function in each.items()}
+CATEGORIES: dict[str, tuple[str, ...]] = {key: tuple(each) for key, each in _TABLE.items()}
+EXTRA_CORRUPTIONS: tuple[str, ...] = CATEGORIES[_EXTRA]
+CORRUPTIONS: tuple[str, ...] = tuple(n for n in _FUNCTIONS if n not in EXTRA_CORRUPTIONS)
 SEVERITIES = (1, 2, 3, 4, 5)
-
-_FIXED: dict[str, Callable[..., Tensor]] = {
-    "defocus_blur": defocus_blur,
-    "zoom_blur": zoom_blur,
-    "brightness": brightness,
-    "contrast": contrast,
-    "pixelate": pixelate,
-    "jpeg_compression": jpeg_compression,
-    "gaussian_blur": gaussian_blur,
-    "saturate": saturate,
-}
-_RANDOM: dict[str, Callable[..., Tensor]] = {
-    "gaussian_noise": gaussian_noise,
-    "shot_noise": shot_noise,
-    "impulse_noise": impulse_noise,
-    "glass_blur": glass_blur,
-    "motion_blur": motion_blur,
-    "snow": snow,
-    "frost": frost,
-    "fog": fog,
-    "elastic_transform": elastic_transform,
-    "speckle_noise": speckle_noise,
-    "spatter": spatter,
-}
 
 _SMALLEST, _LARGEST = 16, 1024
 _VALUES_AT_ONCE = 2**26
@@ -139,11 +124,10 @@ def corrupt(
         constants = constants_for_size(*images.shape[-2:])
     check_choice("constants", constants, NOMINAL_SIZE)
     parameters = severity_parameters(constants, name, severity)
-    if name in _FIXED:
-        return change_levels(images, lambda levels: _FIXED[name](levels, **parameters))
-    seeds = draw_seeds(len(images), generator)
+    function = partial(_FUNCTIONS[name], **parameters)
+    is_random = "streams" in inspect.signature(function).parameters
     return change_levels(
-        images, lambda levels, streams: _RANDOM[name](levels, streams, **parameters), seeds
+        images, function, draw_seeds(len(images), generator) if is_random else None
     )
 
 
