@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from sfumato.report import read_study, summarise, write_report
+from sfumato.report import (
+    compare_methods,
+    read_studies,
+    read_study,
+    summarise,
+    write_report,
+)
+from sfumato.report.payload import payload
 from sfumato.report.summary import pooled_bins
 
 MakeStudy = Callable[..., Path]
@@ -141,3 +148,12 @@ def test_leftovers_of_a_killed_report_are_removed(make_study: MakeStudy) -> None
 def test_folder_without_a_study(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"holds no study\.json"):
         read_study(tmp_path)
+
+
+def test_figures_know_every_metric_that_they_draw(make_study: MakeStudy) -> None:
+    results = read_studies([make_study({"plain": 0.0, "smooth": 0.02})])
+    scores = payload(results, compare_methods(results))["scores"]
+    assert scores["ece"] == ["ECE", True]
+    assert scores["nll"] == ["NLL", False]
+    assert scores["validation_accuracy"] == ["validation accuracy", True]
+    assert scores["train_loss"] == ["train loss", False]

@@ -170,6 +170,7 @@ def test_a_repeated_baseline_tells_nothing_of_noise() -> None:
         (-0.2, -0.1, "lower", "better"),
         (-0.1, 0.1, "higher", "can't tell"),
         (0.0, 0.1, "higher", "can't tell"),
+        (math.nan, math.nan, "lower", "can't tell"),
     ],
 )
 def test_verdict_knows_the_good_direction(

@@ -11,23 +11,17 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sfumato._core.metric_descriptions import describe_metric
 from sfumato._files import write_json, write_text
 from sfumato.report.audit_sentences import number, sentences, warnings_of
 from sfumato.report.diagram import reliability_svg
 from sfumato.report.document import DIAGRAM_KEY, document, figure, section, table
+from sfumato.report.statistics import verdict_of_interval
 from sfumato.report.summary import DiagramBins
 
 _VERDICT_HEAD = ("model", "says %", "is right %", "gap in points [95 %]", "ECE % [95 %]")
 _RANKING_HEAD = ("model", "NLL", "Brier", "AURC %", "accuracy % at 80 % coverage")
 _TITLE = "Can these confidences be trusted?"
-_COMPARED = {
-    "accuracy": ("accuracy", 100, "higher"),
-    "nll": ("NLL", 1, "lower"),
-    "ece": ("ECE", 100, "lower"),
-    "aece": ("AECE", 100, "lower"),
-    "aurc": ("AURC", 100, "lower"),
-    "accuracy_at_80": ("accuracy at 80 % coverage", 100, "higher"),
-}
 _LONGEST_BREAKDOWN = 10
 
 
@@ -119,18 +113,17 @@ def _details(found: Mapping[str, Any]) -> list[tuple[str, list[str], list[list[s
 
 def _comparison_rows(metrics: Mapping[str, Any]) -> list[list[str]]:
     rows = []
-    for key, (title, scale, better) in _COMPARED.items():
-        each = metrics[key]
-        sign = 1 if better == "higher" else -1
-        low, high = sorted((sign * each["low"], sign * each["high"]))
-        verdict = "better" if low > 0 else "worse" if high < 0 else "can't tell"
-        digits = 2 if scale == 100 else 4
+    for key, each in metrics.items():
+        title, better, bounds = describe_metric(key)
+        is_share = bounds == "share"
+        scale, digits = (100, 2) if is_share else (1, 4)
+        verdict = verdict_of_interval(each["low"], each["high"], better) if better else ""
         numbers = [f"{scale * each[part]:.{digits}f}" for part in ("first", "second")]
         difference = (
             f"{scale * each['difference']:+.{digits}f} "
             f"[{scale * each['low']:+.{digits}f}, {scale * each['high']:+.{digits}f}]"
         )
-        rows.append([title + (" %" if scale == 100 else ""), *numbers, difference, verdict])
+        rows.append([title + (" %" if is_share else ""), *numbers, difference, verdict])
     return rows
 
 

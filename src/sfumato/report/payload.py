@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from sfumato._core.metric_descriptions import describe_metric
 from sfumato.report.columns import Column
 from sfumato.report.export import seeds_text, to_csv, to_latex, to_markdown
 from sfumato.report.findings import Findings, Row
@@ -19,6 +20,7 @@ from sfumato.report.statistics import Difference, Estimate
 from sfumato.report.summary import pooled_bins
 
 SAMPLES_SHOWN = 8
+_LOGGED = "validation_"  # what the log puts before a metric of the validation set
 _MOST_EPOCHS = 150  # points of a training curve
 _DIGITS = 6
 
@@ -26,6 +28,7 @@ _DIGITS = 6
 def payload(results: StudyResults, findings: Findings) -> dict[str, Any]:
     """All that the page shows, rounded to six significant digits; JSON has no NaN, so None."""
     advice = recommend(findings)
+    methods = [_method(row, findings.columns) for row in findings.rows]
     content = {
         "title": results.title,
         "note": note(findings),
@@ -38,7 +41,8 @@ def payload(results: StudyResults, findings: Findings) -> dict[str, Any]:
         },
         "columns": [_column(column, findings) for column in findings.columns],
         "front_columns": [column.id for column in findings.front_columns],
-        "methods": [_method(row, findings.columns) for row in findings.rows],
+        "methods": methods,
+        "scores": _scores(methods),
         "profiles": results.profiles,
         "study": yaml.safe_dump(results.study, sort_keys=False, allow_unicode=True),
         "environment": results.environment,
@@ -50,6 +54,20 @@ def payload(results: StudyResults, findings: Findings) -> dict[str, Any]:
     }
     rounded: dict[str, Any] = _rounded(content)
     return rounded
+
+
+def _scores(methods: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, bool]]:
+    """Title of each metric in the figures, and whether it is shown in percent."""
+    names: set[str] = set()
+    for method in methods:
+        names.update((method["corrupted"] or {}).get("cells", ()), method["ensemble"] or ())
+        names.update(method["training"])
+    found = {}
+    for name in sorted(names):
+        key = name.removeprefix(_LOGGED)
+        title, _, bounds = describe_metric(key)
+        found[name] = (title if key == name else f"validation {title}", bounds == "share")
+    return found
 
 
 def _column(column: Column, findings: Findings) -> dict[str, Any]:

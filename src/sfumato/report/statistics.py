@@ -115,6 +115,6 @@ def verdict_of_interval(
     low: float | None, high: float | None, better: Literal["higher", "lower"]
 ) -> Verdict:
     """Better or worse only where the interval of a single difference excludes zero."""
-    if low is None or high is None or low <= 0 <= high:
+    if low is None or high is None or not (low > 0 or high < 0):  # NaN tells nothing
         return "can't tell"
     return "better" if (low > 0) == (better == "higher") else "worse"

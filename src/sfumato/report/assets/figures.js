@@ -1,10 +1,5 @@
 // The other figures; each section is left out where no method has its data.
-const SCORES = { error: ["error", true], nll: ["NLL", false], ece: ["ECE", true],
-  accuracy: ["accuracy", true] };
-
-function score(name) {
-  return SCORES[name] || [name.replaceAll("_", " "), /accuracy|ece|error/.test(name)];
-}
+const score = (name) => DATA.scores[name]; // its title, and whether it is shown in percent
 
 // A grid of figures under a list of names, drawn again whenever the filter changes.
 function charts(make, methodsWithData) {
@@ -125,7 +120,7 @@ function trainingSection() {
   if (!names.length) return null;
   const { parts } = charts((methods) => names.map((name) => {
     const [title, percent] = score(name);
-    return lineChart(title.replaceAll("_", " "), methods.filter((m) => m.training[name])
+    return lineChart(title, methods.filter((m) => m.training[name])
       .map((method) => ({ method,
         points: method.training.epoch.map((epoch, at) => [epoch, method.training[name][at]]) })),
       { title: "epoch" }, { title: `${title}${percent ? " %" : ""}`, percent });
