@@ -18,7 +18,7 @@ from sfumato.labels._entries import (
     prepare_entries,
     reduce_entries,
 )
-from sfumato.ops.softmax import SoftmaxSummary
+from sfumato.ops.softmax import SoftmaxSummary, over_entries
 
 
 def mdca_penalty(logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> Tensor:
@@ -134,7 +134,7 @@ class MDCALoss(nn.Module):
 def _distance(softmax: SoftmaxSummary, entries: Entries) -> Tensor:
     totals = softmax.totals
     if entries.soft_target is not None:
-        wanted = entries.soft_target.transpose(0, 1).flatten(1).sum(1)
+        wanted = over_entries(entries.soft_target)
     else:
         label = entries.indices.flatten()
         counted = torch.ones_like(label, dtype=totals.dtype)

@@ -260,7 +260,12 @@ class PlainSoftmax:
         probs = self.log_probs.exp()
         if self.valid is not None:
             probs = probs * self.valid.unsqueeze(1)
-        return probs.transpose(0, 1).flatten(1).sum(1)
+        return over_entries(probs)
+
+
+def over_entries(values: Tensor) -> Tensor:
+    """Sums of (N, C, ...) over everything but the classes, (C,)."""
+    return values.sum([0, *range(2, values.ndim)])
 
 
 def _shared_value(logits: Tensor, is_chosen: Tensor) -> Tensor:
