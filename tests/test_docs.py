@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sfumato.study.catalogue import names_table
+
 pytest.importorskip("matplotlib")
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,6 +42,24 @@ def test_lines_fit_an_editor(page: Path) -> None:
     text = CODE.sub("", page.read_text(encoding="utf-8"))
     lines = [line for line in text.splitlines() if not line.startswith(("|", "    "))]
     assert [line for line in lines if len(line) > 120] == []
+
+
+def with_names(text: str) -> str:
+    """The page with the table of what a study can name as it is now."""
+    begin, end = "<!-- names of the table of parts -->\n", "<!-- end -->\n"
+    before, _, rest = text.partition(begin)
+    return before + begin + names_table() + end + rest.partition(end)[2]
+
+
+def write_names() -> None:
+    page = ROOT / "docs/studies.md"
+    page.write_text(with_names(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def test_names_are_those_of_the_table_of_parts() -> None:
+    """Write it anew with `write_names`, as CONTRIBUTING.md says."""
+    text = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
+    assert with_names(text) == text
 
 
 def test_tables_are_those_of_the_results() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.engine import RunConfig, load_checkpoint, parse, run
+from sfumato.engine import ConfigError, RunConfig, load_checkpoint, parse, run
 from sfumato.engine.parts import parts
 
 RESNET = {"name": "resnet", "depth": 8, "width": 4}
@@ -67,9 +67,26 @@ def test_corruptions_are_measured(tmp_path: Path, tiny: dict[str, Any]) -> None:
     assert found["error"] == pytest.approx(np.mean(found["cells"]["error"]))
 
 
-def test_mollified_labels_need_a_loss_that_takes_them(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    with pytest.raises(TypeError, match="target must hold class indices for this loss"):
-        _run(tmp_path, tiny, inputs="mollify", loss="focal")
+@pytest.mark.parametrize(
+    ("changes", "section"),
+    [
+        ({"inputs": "mollify"}, "inputs"),
+        ({"augment": "fcr+mixup"}, "augment"),
+        ({"augment": {"name": "resized_crop", "mixing": "cutmix"}}, "augment"),
+        ({"labels": "objectness", "objects": {"context": 0.1}}, "labels and objects.context"),
+    ],
+)
+def test_soft_labels_need_a_loss_that_takes_them(
+    tiny: dict[str, Any], changes: dict[str, Any], section: str
+) -> None:
+    """Said before anything is computed, for every loss whose class says so."""
+    for name, part in parts("loss").items():
+        if part.takes_soft_targets:
+            parse(RunConfig, {**tiny, "loss": name, **changes})
+        else:
+            with pytest.raises(ConfigError, match=f"{name} is defined .* but {section} makes soft"):
+                parse(RunConfig, {**tiny, "loss": name, **changes})
+    parse(RunConfig, {**tiny, "loss": "focal", "augment": "fcr+trivaug"})
 
 
 def test_a_history_of_samples_holds_those_that_are_trained_on(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sfumato.engine.components import build_augmentation
 from sfumato.engine.part_kinds import Kind, Task
 from sfumato.engine.parts import find_part, parts, resolve_part
+from sfumato.engine.transforms import batch_transform
 
 if TYPE_CHECKING:
     from sfumato.engine.run_config import RunConfig
@@ -130,6 +132,27 @@ def _check_classify(config: RunConfig) -> None:
     )
     _require(config.predict.temporal is None, "predict.temporal is for task: segment")
     _require(config.class_weight == "equal", "class_weight is for task: segment")
+    _check_targets(config)
+
+
+def _check_targets(config: RunConfig) -> None:
+    """Known from the configuration, so it needs not wait for the first batch."""
+    loss = find_part("loss", config.loss["name"])
+    if loss.takes_soft_targets:
+        return
+    softens = {
+        "inputs": config.inputs is not None,
+        "augment": batch_transform(2, build_augmentation(config.augment), None) is not None,
+        "labels": config.labels is not None,
+        "objects.context": config.objects is not None and config.objects.context > 0,
+    }
+    found = " and ".join(section for section, does in softens.items() if does)
+    takers = ", ".join(each.name for each in parts("loss").values() if each.takes_soft_targets)
+    _require(
+        not found,
+        f"loss: {loss.name} is defined for classes, but {found} makes soft labels. Leave that out, "
+        f"or choose one of the losses {takers}",
+    )
 
 
 def _serves(kind: Kind, config: RunConfig, task: Task) -> bool:

@@ -16,6 +16,14 @@ def catalogue() -> dict[str, dict[str, str]]:
     }
 
 
+def names_table() -> str:
+    """The names of each kind as a Markdown table, for the documents."""
+    rows = [
+        f"| `{kind}` | {', '.join(f'`{name}`' for name in parts(kind))} |\n" for kind in PLURALS
+    ]
+    return "".join(["| key | names |\n", "|---|---|\n", *rows])
+
+
 def _signature(part: Part) -> str:
     return ", ".join(
         name if option.default is inspect.Parameter.empty else f"{name}={option.default!r}"
