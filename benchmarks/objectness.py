@@ -20,9 +20,9 @@ from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from sfumato.data import ArrayDataset, ResizedCrop, TensorLoader, scenes
-from sfumato.engine.soft_labels import ObjectnessLabels, label_samples
-from sfumato.inputs import ObjectnessLabel
+from sfumato.augment import ObjectnessLabels, ResizedCrop, label_samples
+from sfumato.data import ArrayDataset, TensorLoader, scenes
+from sfumato.labels import ObjectnessLabel
 from sfumato.models import resnet
 
 BATCH, SIZE = 64, 64

@@ -13,6 +13,7 @@ from pathlib import Path
 FROZEN = Path(__file__).with_name("api_surface.json")
 MODULES = (
     "analysis",
+    "augment",
     "corruptions",
     "data",
     "engine",

@@ -19,6 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 MODULES = {"lightning-fabric": "lightning_fabric", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 PLAIN = [
     "analysis",
+    "augment",
     "corruptions",
     "data",
     "features",

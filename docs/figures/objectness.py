@@ -20,8 +20,8 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from sfumato._files import read_json
-from sfumato.data import ArrayDataset, ResizedCrop, context_only, scenes, single_objects
-from sfumato.engine.soft_labels import LabelledAugment, ObjectnessLabels
+from sfumato.augment import LabelledAugment, ObjectnessLabels, ResizedCrop
+from sfumato.data import ArrayDataset, context_only, scenes, single_objects
 from sfumato.metrics import objectness_curve
 
 FOLDER = Path(__file__).resolve().parent

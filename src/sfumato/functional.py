@@ -1,5 +1,6 @@
 """Every pure function of the leaves in one place: `import sfumato.functional as SF`."""
 
+from sfumato.augment import cutmix, mixup, repeat_samples, ricap, split_copies
 from sfumato.corruptions import (
     alexnet_scores,
     attack_scores,
@@ -26,8 +27,6 @@ from sfumato.features import (
 from sfumato.inputs import (
     blur_label_decay,
     blur_scale,
-    box_objectness,
-    cutmix,
     dct,
     dct_change,
     diffuse,
@@ -36,20 +35,15 @@ from sfumato.inputs import (
     heat_kernel,
     information_label_decay,
     information_ratio,
-    mask_objectness,
-    mixup,
     noise_label_decay,
     png_sizes,
-    repeat_samples,
-    ricap,
     sample_beta,
-    split_copies,
-    window_objectness,
 )
 from sfumato.labels import (
     acls_loss,
     acls_penalty,
     bias_corrected_log_likelihood,
+    box_objectness,
     cape_loss,
     cape_penalty,
     combined_loss,
@@ -66,6 +60,7 @@ from sfumato.labels import (
     jensen_log_likelihood,
     log_normaliser,
     margin_penalty,
+    mask_objectness,
     mbls_loss,
     mdca_loss,
     mdca_penalty,
@@ -77,6 +72,7 @@ from sfumato.labels import (
     ranking_penalty,
     smooth_labels,
     temper_labels,
+    window_objectness,
 )
 from sfumato.metrics import (
     accuracy,

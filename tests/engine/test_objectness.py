@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from sfumato.data import Augment, ResizedCrop, TensorLoader, scenes, with_context
+from sfumato.augment import Augment, ObjectnessLabels, ResizedCrop, label_samples
+from sfumato.augment.named import resized_crop
+from sfumato.data import TensorLoader, scenes, with_context
 from sfumato.engine import ConfigError, RunConfig, fingerprint, parse, run
-from sfumato.engine.augmentation import resized_crop
 from sfumato.engine.context import context_metrics, objectness_metrics
 from sfumato.engine.results import Predictions
-from sfumato.engine.soft_labels import ObjectnessLabels, label_samples
 
 
 def batch_of(labels: ObjectnessLabels | None, augment: Any, *, context: bool = False) -> Any:

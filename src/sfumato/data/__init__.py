@@ -1,5 +1,6 @@
 """Where samples come from: scenes (built in), arrays, folders, torchvision sets."""
 
+from sfumato.augment import Augment, BatchAugment, RandomWindow, ResizedCrop, Sample
 from sfumato.data import scenes
 from sfumato.data.annotations import (
     AnnotatedImage,
@@ -11,24 +12,21 @@ from sfumato.data.annotations import (
     read_voc,
 )
 from sfumato.data.arrays import load_npz, read_npz
-from sfumato.data.augment import Augment, BatchAugment
 from sfumato.data.balance import median_frequency_weights
 from sfumato.data.camvid import load_camvid
 from sfumato.data.coco import load_coco, read_coco_detection
-from sfumato.data.dataset import ArrayDataset, DataSplits, Sample
+from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.detection import DetectionDataset, DetectionLoader, DetectionSplits, Objects
 from sfumato.data.folders import load_folder
 from sfumato.data.load import SOURCES, load_data
 from sfumato.data.load_detection import DETECTION_SOURCES, load_detection_data
 from sfumato.data.loader import TensorLoader
 from sfumato.data.objects import context_only, single_objects, with_context
-from sfumato.data.resized_crop import ResizedCrop
 from sfumato.data.split import divide, stratified_order
 from sfumato.data.statistics import channel_statistics
 from sfumato.data.tiny_imagenet import load_tiny_imagenet
 from sfumato.data.torchvision_sets import load_torchvision
 from sfumato.data.voc import load_voc_segmentation
-from sfumato.data.window import RandomWindow
 
 __all__ = [
     "DETECTION_SOURCES",

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from sfumato._checks import check_class_indices
-
-Sample = dict[str, Tensor]
+from sfumato.augment.protocol import Sample
 
 _OPTIONAL = ("boxes", "masks", "objectness", "posterior", "stream", "context")
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer, check_number
-from sfumato.data.augment import BatchAugment
-from sfumato.data.dataset import ArrayDataset, Sample
+from sfumato.augment.protocol import BatchAugment, Sample
+from sfumato.data.dataset import ArrayDataset
 
 
 class TensorLoader:

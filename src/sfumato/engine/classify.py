@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from lightning_fabric import Fabric
 
+from sfumato.augment import BatchAugment, label_samples
 from sfumato.data import (
     ArrayDataset,
-    BatchAugment,
     DataSplits,
     TensorLoader,
     channel_statistics,
@@ -29,7 +29,6 @@ from sfumato.engine.networks import write_network_facts
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
 from sfumato.engine.seeds import fold_seed
-from sfumato.engine.soft_labels import label_samples
 from sfumato.engine.splits import load_splits
 from sfumato.engine.train import Trainer
 from sfumato.engine.transforms import batch_transform

@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from sfumato._spec import Spec
-from sfumato.data import ArrayDataset, BatchAugment
+from sfumato.augment import BatchAugment, ObjectnessLabels
+from sfumato.data import ArrayDataset
 from sfumato.engine.part_kinds import Kind, Task
 from sfumato.engine.parts import resolve_part
-from sfumato.engine.soft_labels import ObjectnessLabels
 from sfumato.inputs import Mollify
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from sfumato.data import ArrayDataset, TensorLoader
 from sfumato.engine.progress import progress_bar
 from sfumato.engine.results import Predictions
-from sfumato.inputs import box_objectness
+from sfumato.labels import box_objectness
 from sfumato.metrics import (
     average_confidence,
     calibration_error,

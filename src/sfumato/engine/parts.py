@@ -16,11 +16,11 @@ from typing import Any
 
 from sfumato import corruptions, labels
 from sfumato._spec import Resolved, Spec, parameters, resolve
+from sfumato.augment import ObjectnessLabels
+from sfumato.augment.named import AUGMENTATIONS
 from sfumato.data import DETECTION_SOURCES, SOURCES
 from sfumato.data.load import SEGMENTATION_SOURCES
-from sfumato.engine.augmentation import AUGMENTATIONS
 from sfumato.engine.part_kinds import Kind, Task
-from sfumato.engine.soft_labels import ObjectnessLabels
 from sfumato.engine.torchvision_networks import torchvision_network
 from sfumato.engine.transforms import mollify
 from sfumato.models import faster_rcnn, is_segmentation_model, resnet, unet, vgg

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from sfumato.augment import label_samples
 from sfumato.data import DataSplits, load_detection_data, single_objects
 from sfumato.engine.components import (
     build_labels,
@@ -22,7 +23,6 @@ from sfumato.engine.devices import build_fabric
 from sfumato.engine.networks import load_network
 from sfumato.engine.pixel_evaluation import smooth_streams
 from sfumato.engine.run_config import RunConfig
-from sfumato.engine.soft_labels import label_samples
 from sfumato.engine.splits import load_splits
 from sfumato.models.torchvision_models import check_weights
 from sfumato.predictions import MCDropout

@@ -8,9 +8,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from sfumato.data import BatchAugment
-from sfumato.engine.augmentation import RecipeAugment
-from sfumato.inputs import Mollify, Recipe
+from sfumato.augment import BatchAugment, Recipe
+from sfumato.inputs import Mollify
 
 
 def mollify(
@@ -55,9 +54,7 @@ def batch_transform(
     num_classes: int, augment: BatchAugment | None, mollification: Mollify | None
 ) -> BatchTransform | None:
     """The transform that a run needs, or None where its batches stay as they are."""
-    recipe = augment.recipe if isinstance(augment, RecipeAugment) else None
-    if recipe is not None and recipe.mixing is None:
-        recipe = None
+    recipe = augment if isinstance(augment, Recipe) and augment.mixing is not None else None
     if recipe is None and mollification is None:
         return None
     return BatchTransform(num_classes, recipe, mollification)

@@ -1,29 +1,41 @@
-"""Smoothing the images: mollification, its schedules, and the augmentations it goes with.
+"""Smoothing the images: mollification, its schedules, and what they do to an image.
 
-`MollifySample` is a torchvision transform and loads on first use: all else costs torch only.
+Augmentations are in `sfumato.augment` and measures of objects in `sfumato.labels`; their names
+stay importable from here. `MollifySample` is a torchvision transform and loads on first use: all
+else costs torch only.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sfumato.inputs.beta import sample_beta
-from sfumato.inputs.copies import repeat_samples, split_copies
+from sfumato._core.beta import sample_beta
+from sfumato.augment import (
+    RECIPES,
+    AugMix,
+    AutoAugment,
+    Geometry,
+    RandAugment,
+    Recipe,
+    TrivialAugment,
+    cutmix,
+    mixup,
+    repeat_samples,
+    ricap,
+    split_copies,
+)
 from sfumato.inputs.figures import plot_dct_change, plot_information, plot_mollification
 from sfumato.inputs.heat import dissipate, heat_blur, heat_kernel
 from sfumato.inputs.information import information_label_decay, information_ratio, png_sizes
-from sfumato.inputs.mixing import cutmix, mixup, ricap
 from sfumato.inputs.mollify import Mollify, MollifyDetails
 from sfumato.inputs.noise import diffuse
-from sfumato.inputs.objectness import (
+from sfumato.inputs.schedules import blur_label_decay, blur_scale, noise_label_decay
+from sfumato.inputs.spectrum import dct, dct_change
+from sfumato.labels.objectness import (
     ObjectnessLabel,
     box_objectness,
     mask_objectness,
     window_objectness,
 )
-from sfumato.inputs.policies import AugMix, AutoAugment, RandAugment, TrivialAugment
-from sfumato.inputs.recipes import RECIPES, Geometry, Recipe
-from sfumato.inputs.schedules import blur_label_decay, blur_scale, noise_label_decay
-from sfumato.inputs.spectrum import dct, dct_change
 
 if TYPE_CHECKING:
     from sfumato.inputs.sample_transform import MollifySample

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer
-from sfumato.inputs._arguments import check_images, check_range, soft_labels
+from sfumato._core.images import check_images, soft_labels
+from sfumato.inputs._arguments import check_range
 from sfumato.inputs.heat import dissipate
 from sfumato.inputs.information import information_ratio
 from sfumato.inputs.noise import diffuse

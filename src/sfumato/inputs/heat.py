@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer
-from sfumato.inputs._arguments import check_images, is_traced, per_image, working_dtype
+from sfumato._core.images import check_images, is_traced, working_dtype
+from sfumato.inputs._arguments import per_image
 from sfumato.inputs.schedules import blur_scale
 
 # Without gradients a batch goes through in parts of this many numbers: intermediate results stay

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from sfumato._checks import check_number
-from sfumato.inputs._arguments import check_images
+from sfumato._core.images import check_images
 from sfumato.inputs.heat import dissipate
 
 

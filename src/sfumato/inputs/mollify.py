@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_choice, check_integer, check_number
-from sfumato.inputs._arguments import check_images, soft_labels
-from sfumato.inputs.beta import sample_beta
+from sfumato._core.beta import sample_beta
+from sfumato._core.images import check_images, soft_labels
 from sfumato.inputs.heat import dissipate
 from sfumato.inputs.noise import diffuse
 from sfumato.inputs.schedules import blur_label_decay, noise_label_decay

@@ -11,7 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from sfumato.inputs._arguments import check_images, per_image, working_dtype
+from sfumato._core.images import check_images, working_dtype
+from sfumato.inputs._arguments import per_image
 
 
 def diffuse(

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from sfumato.inputs._arguments import check_images
+from sfumato._core.images import check_images
 from sfumato.inputs.mollify import Mollify
 
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_number
-from sfumato.inputs._arguments import check_range, is_traced
+from sfumato._core.images import is_traced
+from sfumato.inputs._arguments import check_range
 
 
 def noise_label_decay(t: Tensor | float, k: float = 1.0) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer
-from sfumato.inputs._arguments import check_batch, check_images, working_dtype
+from sfumato._core.images import check_batch, check_images, working_dtype
 
 
 def dct(images: Tensor) -> Tensor:

@@ -21,6 +21,12 @@ from sfumato.labels.likelihood import (
 from sfumato.labels.mbls import MbLSLoss, margin_penalty, mbls_loss
 from sfumato.labels.mdca import MDCALoss, mdca_loss, mdca_penalty
 from sfumato.labels.mmce import MMCELoss, mmce_loss, mmce_penalty
+from sfumato.labels.objectness import (
+    ObjectnessLabel,
+    box_objectness,
+    mask_objectness,
+    window_objectness,
+)
 from sfumato.labels.targets import objectness_labels, smooth_labels, temper_labels
 
 __all__ = [
@@ -40,9 +46,11 @@ __all__ = [
     "MMCELoss",
     "MbLSLoss",
     "NormalisedCrossEntropyLoss",
+    "ObjectnessLabel",
     "acls_loss",
     "acls_penalty",
     "bias_corrected_log_likelihood",
+    "box_objectness",
     "cape_loss",
     "cape_penalty",
     "combined_loss",
@@ -59,6 +67,7 @@ __all__ = [
     "jensen_log_likelihood",
     "log_normaliser",
     "margin_penalty",
+    "mask_objectness",
     "mbls_loss",
     "mdca_loss",
     "mdca_penalty",
@@ -70,4 +79,5 @@ __all__ = [
     "ranking_penalty",
     "smooth_labels",
     "temper_labels",
+    "window_objectness",
 ]

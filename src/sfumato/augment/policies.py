@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer
-from sfumato.inputs._arguments import check_pixels
-from sfumato.inputs.operations import Interpolation, apply_operations
-from sfumato.inputs.spaces import (
+from sfumato._core.images import check_pixels
+from sfumato.augment.operations import Interpolation, apply_operations
+from sfumato.augment.protocol import check_uniforms
+from sfumato.augment.spaces import (
     AUGMIX_SPACE,
     AUTOAUGMENT_POLICIES,
     AUTOAUGMENT_SPACE,
@@ -219,7 +220,4 @@ def _check(images: Tensor, uniforms: Tensor, draws: int) -> None:
         raise ValueError(
             f"images must have 1 (grey) or 3 (colour) channels here, got {tuple(images.shape)}"
         )
-    if uniforms.shape != (len(images), draws):
-        raise ValueError(
-            f"uniforms must have shape {(len(images), draws)}, got {tuple(uniforms.shape)}"
-        )
+    check_uniforms(uniforms, len(images), draws)

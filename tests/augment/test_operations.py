@@ -11,7 +11,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as kernels
 
-from sfumato.inputs.operations import OPERATIONS, Interpolation, apply_operations
+from sfumato.augment.operations import OPERATIONS, Interpolation, apply_operations
 
 RANGES: dict[str, tuple[float, float]] = {
     "identity": (0, 0),

@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sfumato.inputs._arguments import check_images, soft_labels
-from sfumato.inputs.beta import sample_beta
+from sfumato._core.beta import sample_beta
+from sfumato._core.images import check_images, soft_labels
 
 
 class Mixing(Protocol):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.data import RandomWindow
+from sfumato.augment import RandomWindow
 
 
 def _sample(height: int = 20, width: int = 30, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -68,5 +68,5 @@ def test_bad_use_says_what_to_do() -> None:
         RandomWindow().apply({**sample, "masks": sample["label"]}, uniforms, void=-100)
     with pytest.raises(ValueError, match=r"scale must be in \[2, inf"):
         RandomWindow(scale=(2.0, 1.0))
-    with pytest.raises(ValueError, match=r"uniforms must be \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"uniforms must have shape \(3, 4\)"):
         RandomWindow().apply(sample, torch.zeros(3, 5), void=-100)

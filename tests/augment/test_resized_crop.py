@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchvision.transforms import v2
 
-from sfumato.data import Augment, ResizedCrop
-from sfumato.inputs import box_objectness, window_objectness
+from sfumato.augment import Augment, ResizedCrop
+from sfumato.labels import box_objectness, window_objectness
 
 RELAXED = settings(max_examples=40, deadline=None)
 SEEDS = st.integers(0, 9999)
@@ -102,7 +102,7 @@ class TestResizedCrop:
             ResizedCrop(**wrong)
 
     def test_wrong_numbers(self) -> None:
-        with pytest.raises(ValueError, match=r"uniforms must be \(2, 6\)"):
+        with pytest.raises(ValueError, match=r"uniforms must have shape \(2, 6\)"):
             ResizedCrop().apply(boxed(2, 8, 0), torch.rand(2, 4))
 
 

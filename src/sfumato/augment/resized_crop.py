@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sfumato._checks import check_choice, check_number
-from sfumato.data.dataset import Sample
+from sfumato.augment.moving import bounding_boxes, has_label_maps, sample_at
+from sfumato.augment.protocol import Sample, check_uniforms
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class ResizedCrop:
         moved = {**sample, "image": self._sample(images, grid, fill=0, mode="bilinear")}
         if "masks" in sample:
             moved["masks"] = self._sample(sample["masks"][:, None], grid, fill=0)[:, 0]
-        if "label" in sample and sample["label"].ndim == 3:
+        if has_label_maps(sample):
             moved["label"] = self._sample(sample["label"][:, None], grid, fill=void or 0)[:, 0]
         if "boxes" in sample:
             moved["boxes"] = _move_boxes(sample["boxes"], window, *images.shape[-2:])
@@ -118,12 +118,10 @@ class ResizedCrop:
         return torch.stack(_to_source(window, x, y), -1)
 
     def _check(self, sample: Sample, uniforms: Tensor, void: int | None) -> None:
-        expected = (len(sample["image"]), self.draws)
-        if tuple(uniforms.shape) != expected:
-            raise ValueError(f"uniforms must be {expected}, got {tuple(uniforms.shape)}")
+        check_uniforms(uniforms, len(sample["image"]), self.draws)
         if "objectness" in sample and "masks" not in sample:
             raise ValueError("objectness can't follow a crop without masks: drop it")
-        if "label" in sample and sample["label"].ndim == 3 and void is None and self.rotation:
+        if has_label_maps(sample) and void is None and self.rotation:
             raise ValueError(
                 "label maps need a void label for pixels from outside the image: give the data "
                 "set `void`, or use rotation=0"
@@ -149,11 +147,8 @@ class ResizedCrop:
         mode: Literal["nearest", "bilinear"] = "nearest",
     ) -> Tensor:
         # A part within the image asks for at most half a pixel beyond its border.
-        padding = "zeros" if self.rotation else "border"
-        shifted = images.float() - fill if fill else images.float()
-        moved = F.grid_sample(shifted, grid, mode=mode, padding_mode=padding, align_corners=False)
-        moved = moved + fill if fill else moved
-        return (moved if images.is_floating_point() else moved.round_()).to(images.dtype)
+        padding: Literal["zeros", "border"] = "zeros" if self.rotation else "border"
+        return sample_at(images, grid, mode=mode, padding=padding, fill=fill)
 
 
 def _to_source(window: _Window, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,7 +172,7 @@ def _grid(window: _Window, height: int, width: int) -> Tensor:
 
 
 def _move_boxes(boxes: Tensor, window: _Window, height: int, width: int) -> Tensor:
-    """Bounding boxes of the moved corners, clipped; what was or becomes empty is all zeros."""
+    """Bounding boxes of the moved corners, as `bounding_boxes` cuts them."""
     across = boxes[..., [0, 2, 2, 0]] - window.centre[:, 0, None, None]  # (N, B, 4 corners)
     down = boxes[..., [1, 1, 3, 3]] - window.centre[:, 1, None, None]
     cos, sin = (f(window.angle)[:, None, None] for f in (torch.cos, torch.sin))
@@ -185,7 +180,4 @@ def _move_boxes(boxes: Tensor, window: _Window, height: int, width: int) -> Tens
     x = x / window.size[:, 0, None, None]
     x = (torch.where(window.flip[:, None, None], -x, x) + 0.5) * width
     y = (y / window.size[:, 1, None, None] + 0.5) * height
-    x, y = x.clamp(0, width), y.clamp(0, height)
-    moved = torch.stack((x.amin(-1), y.amin(-1), x.amax(-1), y.amax(-1)), -1)
-    real = (boxes[..., 2:] > boxes[..., :2]).all(-1) & (moved[..., 2:] > moved[..., :2]).all(-1)
-    return torch.where(real[..., None], moved, 0.0)
+    return bounding_boxes(boxes, x, y, height, width)

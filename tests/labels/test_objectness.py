@@ -13,15 +13,15 @@ from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from sfumato.inputs import (
+from sfumato.augment import cutmix, ricap
+from sfumato.labels import (
     ObjectnessLabel,
     box_objectness,
-    cutmix,
+    cross_entropy_loss,
     mask_objectness,
-    ricap,
+    objectness_labels,
     window_objectness,
 )
-from sfumato.labels import cross_entropy_loss, objectness_labels
 
 RELAXED = settings(max_examples=40, deadline=None)
 SEEDS = st.integers(0, 9999)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchvision.transforms import v2
 
-from sfumato.inputs import cutmix, mixup, ricap
-from sfumato.inputs import mixing as module
+from sfumato.augment import cutmix, mixup, ricap
+from sfumato.augment import mixing as module
 
 MIXINGS = (mixup, cutmix, ricap)
 Mixing = Callable[..., tuple[Tensor, Tensor]]

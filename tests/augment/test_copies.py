@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sfumato.inputs import Mollify, repeat_samples, split_copies
+from sfumato.augment import repeat_samples, split_copies
+from sfumato.inputs import Mollify
 from sfumato.labels.likelihood import (
     bias_corrected_log_likelihood,
     geometric_log_likelihood,

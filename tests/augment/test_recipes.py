@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sfumato.data import Augment
-from sfumato.inputs import RECIPES, Mollify, Recipe
+from sfumato.augment import RECIPES, Augment, Recipe, ResizedCrop
+from sfumato.inputs import Mollify
 
 NAMES = [
     "none",
@@ -59,15 +59,38 @@ def test_a_batch_from_uint8_to_loss(name: str) -> None:
 def test_uniforms_decide_the_pixels() -> None:
     images = torch.randint(256, (8, 3, 16, 16), dtype=torch.uint8)
     recipe = RECIPES["fcr+randaug"]
-    uniforms = torch.rand(8, recipe.draws, generator=_seeded(3))
+    assert recipe.policy is not None
+    uniforms = torch.rand(8, recipe.policy.draws, generator=_seeded(3))
     assert recipe.pixel(images, uniforms).equal(recipe.pixel(images, generator=_seeded(3)))
+
+
+@pytest.mark.parametrize("name", ["fcr", "fcr+randaug", "fcr+cutmix"])
+def test_a_recipe_is_the_augmentation_of_a_loader(name: str) -> None:
+    """Geometry takes the first numbers of a row, the policy the rest; mixing takes none."""
+    recipe, images = RECIPES[name], torch.randint(256, (8, 3, 16, 16), dtype=torch.uint8)
+    uniforms, first = torch.rand(8, recipe.draws, generator=_seeded()), Augment.draws
+    moved = Augment(**recipe.geometry).apply({"image": images}, uniforms[:, :first])["image"]
+    found = recipe.apply({"image": images}, uniforms)["image"]
+    assert found.equal(recipe.pixel(moved, uniforms[:, first:]))
+    with pytest.raises(ValueError, match="uniforms must"):
+        recipe.apply({"image": images}, uniforms[:, 1:])
+
+
+def test_a_resized_crop_takes_the_place_of_flip_crop_and_rotation() -> None:
+    crop = ResizedCrop(rotation=10.0)
+    recipe, uniforms = Recipe(resized_crop=crop), torch.rand(2, crop.draws)
+    assert recipe.rotates
+    assert recipe.draws == crop.draws
+    assert recipe.corners(uniforms, 8, 8).equal(crop.corners(uniforms, 8, 8))
+    with pytest.raises(ValueError, match="takes the place of flip, crop and rotation"):
+        Recipe(flip=True, resized_crop=crop)
 
 
 def test_off_stages_give_back_what_they_got() -> None:
     images = torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8)
     recipe, target = Recipe(), torch.tensor([0, 1])
-    assert recipe.draws == 0
     assert recipe.pixel(images) is images
+    assert recipe.apply({"image": images}, torch.rand(2, recipe.draws))["image"] is images
     floats = images / 255
     mixed, labels = recipe.mix(floats, target, num_classes=2)
     assert mixed is floats

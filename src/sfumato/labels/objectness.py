@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._checks import check_choice, check_integer, check_number
-from sfumato.inputs.box_area import union_area, union_area_inside
+from sfumato.labels.box_area import union_area, union_area_inside
 from sfumato.labels.targets import objectness_labels
 
 
@@ -96,7 +96,7 @@ class ObjectnessLabel(nn.Module):
     sample also has `box_labels` (one integer a box), boxes of other classes are left out.
 
     `RandomRotation` replaces a turned box by its bounding box, which covers more than the object
-    does. Use masks with rotation; `sfumato.data.ResizedCrop` is exact with boxes, too.
+    does. Use masks with rotation; `sfumato.augment.ResizedCrop` is exact with boxes, too.
 
     Args:
         num_classes: C.

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from sfumato.inputs import AugMix, AutoAugment, RandAugment, TrivialAugment, spaces
-from sfumato.inputs import policies as module
-from sfumato.inputs.policies import PixelPolicy
+from sfumato.augment import AugMix, AutoAugment, RandAugment, TrivialAugment, spaces
+from sfumato.augment import policies as module
+from sfumato.augment.policies import PixelPolicy
 
 POLICIES: tuple[PixelPolicy, ...] = (RandAugment(), AutoAugment(), TrivialAugment(), AugMix())
 

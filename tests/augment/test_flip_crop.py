@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sfumato.data import Augment
+from sfumato.augment import Augment
 
 # A busy machine must not fail a law.
 RELAXED = settings(max_examples=50, deadline=None)
@@ -262,7 +262,7 @@ class TestMessages:
             Augment(padding="reflect")(picture((1, 3, 4, 9)))
 
     def test_wrong_number_of_draws(self) -> None:
-        with pytest.raises(ValueError, match=r"uniforms must be \(2, 4\), got \(3, 4\)"):
+        with pytest.raises(ValueError, match=r"uniforms must have shape \(2, 4\), got \(3, 4\)"):
             Augment().apply({"image": picture((2, 3, 8, 8))}, draws(3))
 
     def test_label_maps_need_void(self) -> None:

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sfumato._checks import check_choice, check_integer, check_number
-from sfumato.data.dataset import Sample
-
-
-class BatchAugment(Protocol):
-    """What `TensorLoader` asks of an augmentation.
-
-    The randomness of a sample is `draws` uniform numbers, handed in: whoever holds the numbers
-    decides which samples share an epoch, a batch or a process, and the result can't depend on it.
-    """
-
-    @property
-    def draws(self) -> int: ...
-
-    def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample: ...
+from sfumato.augment.moving import bounding_boxes, has_label_maps, sample_at
+from sfumato.augment.protocol import Sample, check_uniforms
 
 
 @dataclass(frozen=True)
@@ -108,7 +95,7 @@ class Augment:
         moved = {**sample, "image": self._move(images, motion, fill=0, mode="bilinear")}
         if "masks" in sample:
             moved["masks"] = self._move(sample["masks"][:, None], motion, fill=0)[:, 0]
-        if _has_label_maps(sample):
+        if has_label_maps(sample):
             moved["label"] = self._move(sample["label"][:, None], motion, fill=void or 0)[:, 0]
         if "boxes" in sample:
             moved["boxes"] = _move_boxes(sample["boxes"], motion, *images.shape[-2:])
@@ -118,9 +105,7 @@ class Augment:
 
     def _check(self, sample: Sample, uniforms: Tensor, void: int | None) -> None:
         height, width = sample["image"].shape[-2:]
-        expected = (len(sample["image"]), self.draws)
-        if tuple(uniforms.shape) != expected:
-            raise ValueError(f"uniforms must be {expected}, got {tuple(uniforms.shape)}")
+        check_uniforms(uniforms, len(sample["image"]), self.draws)
         reflect = self.padding == "reflect"
         if reflect and self.crop >= min(height, width):
             raise ValueError(f"crop={self.crop} can't be reflected in {height}x{width} images")
@@ -128,7 +113,7 @@ class Augment:
             return
         if "objectness" in sample and "masks" not in sample:
             raise ValueError("objectness can't follow crop or rotation without masks: drop it")
-        if _has_label_maps(sample) and void is None and not reflect:
+        if has_label_maps(sample) and void is None and not reflect:
             raise ValueError(
                 "label maps need a void label for pixels from outside the image: "
                 "give the data set `void`, or use padding='reflect'"
@@ -153,10 +138,6 @@ class Augment:
         if self.rotation:
             return _sample(images, motion, self.padding == "reflect", fill, mode)
         return _gather(images, motion, self.padding == "reflect", fill)
-
-
-def _has_label_maps(sample: Sample) -> bool:
-    return "label" in sample and sample["label"].ndim == 3
 
 
 def _gather(images: Tensor, motion: _Motion, reflect: bool, fill: int) -> Tensor:
@@ -191,16 +172,14 @@ def _sample(
     mode: Literal["nearest", "bilinear"],
 ) -> Tensor:
     """Flip, shift and rotation as one sampling at the inverse of the motion."""
-    grid = _grid(motion, *images.shape[-2:], reflect=reflect)
-    moved = F.grid_sample(
-        images.float() - fill,  # outside is 0 for grid_sample, hence `fill` after adding it back
-        grid,
+    return sample_at(
+        images,
+        _grid(motion, *images.shape[-2:], reflect=reflect),
         mode=mode,
-        padding_mode="reflection" if reflect else "zeros",
+        padding="reflection" if reflect else "zeros",
+        fill=fill,
         align_corners=reflect,  # reflection at pixel centres, as in `_reflected`
     )
-    moved = moved + fill
-    return (moved if images.is_floating_point() else moved.round()).to(images.dtype)
 
 
 def _to_source(motion: _Motion, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -226,14 +205,11 @@ def _grid(motion: _Motion, height: int, width: int, *, reflect: bool) -> Tensor:
 
 
 def _move_boxes(boxes: Tensor, motion: _Motion, height: int, width: int) -> Tensor:
-    """Bounding boxes of the moved corners, clipped; what was or becomes empty is all zeros."""
+    """Bounding boxes of the moved corners, as `bounding_boxes` cuts them."""
     x = boxes[..., [0, 2, 2, 0]] - width / 2  # (N, B, 4 corners)
     y = boxes[..., [1, 1, 3, 3]] - height / 2
     x = torch.where(motion.flip[:, None, None], -x, x) + motion.right[:, None, None]
     y = y + motion.down[:, None, None]
     cos, sin = (f(motion.angle)[:, None, None] for f in (torch.cos, torch.sin))
     x, y = cos * x - sin * y + width / 2, sin * x + cos * y + height / 2
-    x, y = x.clamp(0, width), y.clamp(0, height)
-    moved = torch.stack((x.amin(-1), y.amin(-1), x.amax(-1), y.amax(-1)), -1)
-    real = (boxes[..., 2:] > boxes[..., :2]).all(-1) & (moved[..., 2:] > moved[..., :2]).all(-1)
-    return torch.where(real[..., None], moved, 0.0)
+    return bounding_boxes(boxes, x, y, height, width)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from sfumato._checks import check_choice, check_number
-from sfumato.data import ArrayDataset, BatchAugment, Sample
-from sfumato.inputs import box_objectness, mask_objectness, window_objectness
-from sfumato.labels import objectness_labels
+from sfumato.augment.protocol import BatchAugment, LocatedAugment, Sample
+from sfumato.labels.objectness import box_objectness, mask_objectness, window_objectness
+from sfumato.labels.targets import objectness_labels
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,20 @@ class ObjectnessLabels:
         check_choice("absent", self.absent, ("uniform", "others"))
 
 
-class Geometry(Protocol):
-    """An augmentation that can say which part of its source a sample shows."""
+class Annotated(Protocol):
+    """What `label_samples` looks at in a training set."""
 
     @property
-    def draws(self) -> int: ...
+    def num_classes(self) -> int: ...
 
     @property
-    def rotates(self) -> bool: ...
+    def boxes(self) -> Tensor | None: ...
 
-    def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample: ...
+    @property
+    def masks(self) -> Tensor | None: ...
 
-    def corners(self, uniforms: Tensor, height: int, width: int) -> Tensor: ...
+    @property
+    def context(self) -> Tensor | None: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class LabelledAugment:
 
     num_classes: int
     labels: ObjectnessLabels | None = None
-    inner: Geometry | None = None
+    inner: LocatedAugment | None = None
 
     @property
     def draws(self) -> int:
@@ -96,7 +98,7 @@ class LabelledAugment:
 
 
 def label_samples(
-    labels: ObjectnessLabels | None, train: ArrayDataset, augment: BatchAugment | None
+    labels: ObjectnessLabels | None, train: Annotated, augment: BatchAugment | None
 ) -> BatchAugment | None:
     """The augmentation that a training set needs for its labels; as it is where they are hard.
 
@@ -112,4 +114,4 @@ def label_samples(
                 f"labels: objectness by {labels.by} needs data with {needed}, which this has not: "
                 "use scenes, tiny_imagenet, annotated, or an npz with them"
             )
-    return LabelledAugment(train.num_classes, labels, cast(Geometry | None, augment))
+    return LabelledAugment(train.num_classes, labels, cast(LocatedAugment | None, augment))

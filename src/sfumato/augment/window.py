@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sfumato._checks import check_choice, check_integer, check_number
-from sfumato.data.dataset import Sample
+from sfumato.augment.moving import sample_at
+from sfumato.augment.protocol import Sample, check_uniforms
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,12 @@ class RandomWindow:
         label = sample["label"][:, None]
         return {
             **sample,
-            "image": _look(images, grid, mode="bilinear", fill=0),
-            "label": _look(label, grid, mode="nearest", fill=void or 0)[:, 0],
+            "image": sample_at(images, grid, mode="bilinear"),
+            "label": sample_at(label, grid, fill=void or 0)[:, 0],
         }
 
     def _check(self, sample: Sample, uniforms: Tensor, void: int | None) -> None:
-        expected = (len(sample["image"]), self.draws)
-        if tuple(uniforms.shape) != expected:
-            raise ValueError(f"uniforms must be {expected}, got {tuple(uniforms.shape)}")
+        check_uniforms(uniforms, len(sample["image"]), self.draws)
         if sample["label"].ndim != 3:
             raise ValueError(
                 "a random window needs label maps (N, H, W), got labels "
@@ -115,12 +113,3 @@ class RandomWindow:
             start = start.round()
         steps = torch.arange(window, device=uniform.device) + 0.5
         return (start[:, None] + steps / factor[:, None]) * (2 / side) - 1
-
-
-def _look(values: Tensor, grid: Tensor, *, mode: str, fill: int) -> Tensor:
-    # Outside is 0 for grid_sample, hence the shift by `fill` and back.
-    seen = F.grid_sample(
-        values.float() - fill, grid, mode=mode, padding_mode="zeros", align_corners=False
-    )
-    seen = seen + fill
-    return (seen if values.is_floating_point() else seen.round()).to(values.dtype)
