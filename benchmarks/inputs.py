@@ -22,16 +22,15 @@ from torch import Tensor
 from torch_dct import LinearDCT, apply_linear_2d
 from torchvision.transforms import v2
 
-from sfumato.inputs import (
+from sfumato.augment import (
     AugMix,
     AutoAugment,
-    Mollify,
     RandAugment,
     TrivialAugment,
     cutmix,
-    dissipate,
     mixup,
 )
+from sfumato.inputs import Mollify, dissipate
 from sfumato.models import resnet
 
 BATCH, CLASSES = 128, 10

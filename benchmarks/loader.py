@@ -22,7 +22,8 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from sfumato.data import ArrayDataset, Augment, TensorLoader
+from sfumato.augment import Augment
+from sfumato.data import ArrayDataset, TensorLoader
 from sfumato.models import resnet
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
