@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "_yaml": set(),
     "functional": LEAVES,
     "engine": BELOW_ENGINE | {"_spec", "_files"},
-    "study": {"analysis", "augment", "data", "engine", "_spec", "_files", "_yaml"},
+    "study": {"analysis", "engine", "_files", "_yaml"},
     "report": {"_files"},
     "cli": {"corruptions", "data", "engine", "study", "report", "_files", "_yaml"},
     "__init__": set(),
