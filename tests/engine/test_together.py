@@ -29,6 +29,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "cutmix": {"augment": "fcr+cutmix"},
     "ricap": {"augment": "fcr+ricap"},
     "mollification": {"inputs": "mollify"},
+    "policy, drawn for each sample": {"augment": "fcr+augmix"},
+    "mollified mixture of crops with labels of their own": {
+        "augment": {"name": "resized_crop", "mixing": "cutmix", "rotation": 10.0},
+        "labels": "objectness",
+        "inputs": "mollify",
+    },
 }
 
 
