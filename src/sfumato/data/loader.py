@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer, check_number
+from sfumato._checks import check_integer
 from sfumato.augment.protocol import BatchAugment, Sample
 from sfumato.data.dataset import ArrayDataset
+from sfumato.data.normalise import Normalise
 
 
 class TensorLoader:
@@ -91,8 +92,7 @@ class TensorLoader:
         self.world_size = world_size
         self.device = dataset.images.device if device is None else torch.device(device)
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        scale, shift = _affine(mean, std, dataset.images.shape[1])
-        self._scale, self._shift = scale.to(self.device), shift.to(self.device)
+        self._normalise = Normalise(dataset.images.shape[1], mean, std).to(self.device)
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
@@ -150,37 +150,10 @@ class TensorLoader:
         sample = {key: value.to(self.device) for key, value in sample.items()}
         if self.augment is not None:
             sample = self.augment.apply(sample, uniforms, void=self.dataset.void)
-        return {**sample, "image": self.normalise(sample["image"])}
-
-    def normalise(self, images: Tensor) -> Tensor:
-        """uint8 images as batches have them: float32, (x / 255 - mean) / std, on the device."""
-        floats = images.to(self.device).to(torch.float32, memory_format=self.layout)
-        return floats.mul_(self._scale).sub_(self._shift)
+        return {**sample, "image": self._normalise(sample["image"], self.layout)}
 
     def _generator(self, stream: str) -> torch.Generator:
         # One stream for each use, so that turning one on leaves the others' numbers alone.
         number = ("order", "augment").index(stream)
         state = np.random.SeedSequence((self.seed, self.epoch, number)).generate_state(1)
         return torch.Generator().manual_seed(int(state[0]))
-
-
-def _affine(
-    mean: Sequence[float] | None, std: Sequence[float] | None, channels: int
-) -> tuple[Tensor, Tensor]:
-    """Scale and shift with (x / 255 - mean) / std = x * scale - shift, each (C, 1, 1)."""
-    mean = (0.0,) * channels if mean is None else mean
-    std = (1.0,) * channels if std is None else std
-    for name, values in (("mean", mean), ("std", std)):
-        if len(values) != channels:
-            raise ValueError(f"{name} must have {channels} entries (channels), got {len(values)}")
-    for value in mean:
-        check_number("mean", value)
-    for value in std:
-        check_number("std", value, low=0.0, open_low=True)
-    scale = [1 / (255 * s) for s in std]
-    shift = [m / s for m, s in zip(mean, std, strict=True)]
-    return _per_channel(scale), _per_channel(shift)
-
-
-def _per_channel(values: Sequence[float]) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)

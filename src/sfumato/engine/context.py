@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from sfumato.data import ArrayDataset, TensorLoader
+from sfumato.engine.predict import predict_here
 from sfumato.engine.progress import progress_bar
 from sfumato.engine.results import Predictions
 from sfumato.labels import box_objectness
@@ -56,7 +56,6 @@ def objectness_metrics(found: Predictions, objectness: Tensor) -> dict[str, Any]
     }
 
 
-@torch.no_grad()
 def evaluate_context(predictor: nn.Module, loader: TensorLoader, *, show: bool) -> dict[str, float]:
     """Table 1 of the paper; one process does it alone.
 
@@ -65,16 +64,8 @@ def evaluate_context(predictor: nn.Module, loader: TensorLoader, *, show: bool) 
         loader: of the context-only test images.
         show: whether to draw a progress bar.
     """
-    training = predictor.training
-    predictor.eval()
-    logits = []
     with progress_bar("context-only images", len(loader), show=show) as bar:
-        for batch in loader:
-            logits.append(predictor(batch["image"]).float().cpu())
-            bar.advance()
-    predictor.train(training)
-    part = loader.dataset
-    return context_metrics(Predictions(torch.cat(logits), part.labels.cpu(), part.index.cpu()))
+        return context_metrics(predict_here(predictor, loader, bar))
 
 
 def objectness_of(test: ArrayDataset) -> Tensor:

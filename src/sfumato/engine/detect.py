@@ -16,6 +16,7 @@ from sfumato.engine.config import fingerprint, parse
 from sfumato.engine.detection_scores import Detection, detection_arrays, detection_metrics
 from sfumato.engine.detection_training import DetectionTrainer
 from sfumato.engine.networks import load_network
+from sfumato.engine.predict import predict_batches
 from sfumato.engine.progress import progress_bar
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig, training_content
@@ -122,7 +123,6 @@ def build_trainer(
     )
 
 
-@torch.no_grad()
 def detect(
     detector: nn.Module,
     dataset: DetectionDataset,
@@ -132,15 +132,16 @@ def detect(
     show: bool = False,
 ) -> list[Detection]:
     """For each image `boxes`, `scores` and `labels` (class indices from 0), on the CPU."""
-    detector.eval()
     loader = DetectionLoader(dataset, 16, device=device)
     found: list[Detection] = []
+
+    def take(output: list[Detection], _: None) -> None:
+        for each in output:
+            values = {key: value.float().cpu() for key, value in each.items()}
+            found.append({**values, "labels": each["labels"].cpu() - 1})
+
     with progress_bar(label, len(loader), show=show) as bar:
-        for batch in loader:
-            for each in detector(batch.images):
-                values = {key: value.float().cpu() for key, value in each.items()}
-                found.append({**values, "labels": each["labels"].cpu() - 1})
-            bar.advance()
+        predict_batches(detector, ((batch.images, None) for batch in loader), take, bar)
     return found
 
 

@@ -16,7 +16,7 @@ from sfumato.data import ArrayDataset, TensorLoader, context_only
 from sfumato.engine.context import evaluate_context, objectness_metrics, objectness_of
 from sfumato.engine.corrupted import cell_arrays, measure_corrupted
 from sfumato.engine.mistakes import write_mistakes
-from sfumato.engine.predict import predict
+from sfumato.engine.predict import predict, predict_here
 from sfumato.engine.progress import progress_bar
 from sfumato.engine.replicates import Replicates
 from sfumato.engine.results import Arrays, Predictions, RunDirectory
@@ -236,7 +236,6 @@ class Evaluator:
         self.curve = SampleCurve(MCDropout(self._plain(), samples), sizes)
         return self.curve
 
-    @torch.no_grad()
     def _ensemble_curve(self, test: ArrayDataset, sizes: list[int]) -> dict[str, Any]:
         """From the passes of the prediction, or from the same passes made again."""
         if self.curve is None:
@@ -252,9 +251,7 @@ class Evaluator:
                 device=self.fabric.device,
             )
             with progress_bar("ensemble sizes", len(loader), show=self.show) as bar:
-                for batch in loader:
-                    self.curve(batch["image"])
-                    bar.advance()
+                predict_here(self.curve, loader, bar)
         return self.curve.measure(test.labels)
 
     def _plain(self) -> nn.Module:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sfumato._files import read_json, read_unless_damaged, write_json
 from sfumato.data import ArrayDataset, channel_statistics, load_data
+from sfumato.data.normalise import Normalise
 from sfumato.engine.checkpoint import load_weights, recover_checkpoint
 from sfumato.engine.components import build_network, without_weights
 from sfumato.engine.config import parse
@@ -46,18 +47,11 @@ class TrainedNetwork(nn.Module):
         images: (N, C, H, W), uint8, or floating point in [0, 1]; logits (N, K) or (N, K, H, W).
     """
 
-    scale: Tensor
-    shift: Tensor
-
     def __init__(self, network: nn.Module, facts: NetworkFacts) -> None:
         super().__init__()
         self.network = network
         self.facts = facts
-        # As `TensorLoader` computes it, so that logits are those of the run to the last bit.
-        scale = [1 / (255 * std) for std in facts.std]
-        shift = [mean / std for mean, std in zip(facts.mean, facts.std, strict=True)]
-        self.register_buffer("scale", torch.tensor(scale).view(-1, 1, 1), persistent=False)
-        self.register_buffer("shift", torch.tensor(shift).view(-1, 1, 1), persistent=False)
+        self.normalise = Normalise(facts.in_channels, facts.mean, facts.std)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -69,15 +63,7 @@ class TrainedNetwork(nn.Module):
 
     def standardise(self, images: Tensor) -> Tensor:
         """The images as the bare network takes them."""
-        if images.ndim != 4 or images.shape[1] != self.facts.in_channels:
-            raise ValueError(
-                f"images must be (N, {self.facts.in_channels}, H, W), got {tuple(images.shape)}"
-            )
-        if images.dtype == torch.uint8:
-            return images.to(self.scale.dtype) * self.scale - self.shift
-        if not images.is_floating_point():
-            raise TypeError(f"images must be uint8 or floating point, got {images.dtype}")
-        return images * (255 * self.scale) - self.shift
+        return cast(Tensor, self.normalise(images))
 
 
 def write_network_facts(

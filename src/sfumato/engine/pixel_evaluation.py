@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import itertools
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -12,8 +13,9 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sfumato._files import write_atomically
-from sfumato.data import ArrayDataset, TensorLoader
+from sfumato.data import ArrayDataset, Sample, TensorLoader
 from sfumato.engine.pixel_sums import NO_VOID, PixelSums
+from sfumato.engine.predict import predict_batches
 from sfumato.engine.progress import Bar, progress_bar
 from sfumato.engine.run_config import PredictConfig, TemporalConfig
 from sfumato.engine.stochastic import LogProbabilities, log_probabilities
@@ -26,26 +28,24 @@ _FOLDED_PIXELS = 64 * 64 * 64
 """Pixels of a folded batch of dropout samples; more don't fit a CPU's caches."""
 
 
-@torch.no_grad()
 def measure_pixels(
     model: nn.Module, loader: TensorLoader, fabric: Fabric, bar: Bar
 ) -> dict[str, float]:
     """Accuracy, NLL, ECE and mean IoU of a split, gathered from all processes.
 
-    NaN where a logit is not finite. The model is left in the mode in which it came.
+    NaN where a logit is not finite.
     """
-    training = model.training
-    model.eval()
     sums = sums_for(loader.dataset)
     finite = torch.ones((), device=fabric.device)
-    for batch in loader:
-        logits = model(batch["image"]).float()
+
+    def take(output: Tensor, label: Tensor) -> None:
+        logits = output.float()
         if bool(torch.isfinite(logits).all()):
-            sums.add(logits, batch["label"])
+            sums.add(logits, label)
         else:
             finite.zero_()
-        bar.advance()
-    model.train(training)
+
+    predict_batches(model, ((batch["image"], batch["label"]) for batch in loader), take, bar)
     total = sums.total() if sums.rows else torch.zeros(sums.length, dtype=torch.float64)
     gathered = torch.cat([total.to(fabric.device), (1 - finite).double().reshape(1)])
     gathered = cast(Tensor, fabric.all_reduce(gathered, reduce_op="sum")).cpu()
@@ -97,35 +97,32 @@ class PixelEvaluator:
         streams = 0 if dataset.stream is None else len(dataset.stream.unique())
         by_stream = streams >= _STREAMS_TO_DRAW_FROM
         sums, shown = sums_for(dataset), set(_spread(len(dataset), MAPS) if maps else ())
-        with progress_bar(f"predicting {name}", len(dataset), show=self.show) as bar:
-            for position, (logits, batch) in enumerate(self._frames(dataset)):
-                stream = None if "stream" not in batch else int(batch["stream"])
+        smooth, positions = smooth_streams(self.predict.temporal, dataset), itertools.count()
+
+        def take(output: Tensor, batch: Sample) -> None:
+            for place in range(len(output)):
+                position = next(positions)
+                frame = {key: value[place : place + 1] for key, value in batch.items()}
+                logits = smooth(output[place : place + 1].float(), frame)  # (1, C, H, W)
+                stream = None if "stream" not in frame else int(frame["stream"])
                 unit = stream if stream is not None and by_stream else position
-                sums.add_frame(logits, batch["label"], unit, stream)
+                sums.add_frame(logits, frame["label"], unit, stream)
                 if maps is not None and position in shown:
                     picture = dataset.images[position]
-                    _write_map(maps / f"{name}-{position:04d}.png", picture, logits, batch, sums)
-                bar.advance()
-        return sums
+                    _write_map(maps / f"{name}-{position:04d}.png", picture, logits, frame, sums)
 
-    @torch.no_grad()
-    def _frames(self, dataset: ArrayDataset) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-        """Logits (1, C, H, W) of each frame in order, with its batch of one."""
         loader = TensorLoader(
             dataset, self.batch_size, mean=self.mean, std=self.std, device=self.device
         )
-        predictor = self._predictor(dataset)
-        smooth = smooth_streams(self.predict.temporal, dataset)
-        for batch in loader:
-            logits = predictor(batch["image"]).float()
-            for place in range(len(logits)):
-                frame = {key: value[place : place + 1] for key, value in batch.items()}
-                yield smooth(logits[place : place + 1], frame), frame
+        with progress_bar(f"predicting {name}", len(loader), show=self.show) as bar:
+            batches = ((batch["image"], batch) for batch in loader)
+            predict_batches(self._predictor(dataset), batches, take, bar)
+        return sums
 
     def _predictor(self, dataset: ArrayDataset) -> nn.Module:
         samples = self.predict.mc_dropout
         if samples is None:
-            return self.network.eval()
+            return self.network
         pixels = dataset.images.shape[2] * dataset.images.shape[3]
         at_once = max(1, _FOLDED_PIXELS // pixels)
         return LogProbabilities(MCDropout(self.network, samples, max_batch=at_once))

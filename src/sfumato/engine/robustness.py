@@ -17,7 +17,9 @@ from sfumato.corruptions import (
     corruption_generator,
     read_corrupted,
 )
-from sfumato.data import ArrayDataset, TensorLoader
+from sfumato.data import ArrayDataset
+from sfumato.data.normalise import Normalise
+from sfumato.engine.predict import predict_batches
 from sfumato.engine.progress import progress_bar
 from sfumato.metrics import alexnet_scores, corruption_ratio, evaluate_predictions
 
@@ -118,7 +120,6 @@ def evaluate_robustness(
     return Robustness(tuple(names), tuple(severities), *table)
 
 
-@torch.no_grad()
 def predict_corrupted(
     model: nn.Module,
     data: ArrayDataset,
@@ -132,18 +133,20 @@ def predict_corrupted(
     stored: Path | str | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Logits and labels of one type and severity; Args as in `evaluate_robustness`.
-
-    The model is left in the mode (training or evaluation) in which it came.
-    """
-    loader = TensorLoader(data, batch_size, mean=mean, std=std, device=device)
-    training = model.training
-    model.eval()
+    """Logits and labels of one type and severity; Args as in `evaluate_robustness`."""
+    device = data.images.device if device is None else device
+    normalise = Normalise(data.images.shape[1], mean, std).to(device)
+    damaged = _damaged(data, name, severity, batch_size, seed, stored)
     logits, labels = [], []
-    for images, target in _damaged(data, name, severity, batch_size, seed, stored):
-        logits.append(model(loader.normalise(images)).float().cpu())
+
+    def take(output: Tensor, target: Tensor) -> None:
+        logits.append(output.float().cpu())
         labels.append(target)
-    model.train(training)
+
+    batches = (
+        (normalise(images.to(device), torch.channels_last), target) for images, target in damaged
+    )
+    predict_batches(model, batches, take)
     return torch.cat(logits), torch.cat(labels)
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sfumato.corruptions import is_ordered, perturb
-from sfumato.data import ArrayDataset, TensorLoader
+from sfumato.data import ArrayDataset
+from sfumato.data.normalise import Normalise
+from sfumato.engine.predict import predict_batches
 from sfumato.engine.seeds import fold_seed
 from sfumato.metrics import consistency, cross_entropy_consistency
 
 _IMAGES_AT_A_TIME = 16
 
 
-@torch.no_grad()
 def evaluate_steadiness(
     model: nn.Module,
     data: ArrayDataset,
@@ -42,20 +43,24 @@ def evaluate_steadiness(
         `consistency` and `flip_rate` (to the frame before; of noise, to the clean first one), and
         `cec`, the cross-entropy consistency.
     """
-    normalise = TensorLoader(data, 1, mean=mean, std=std, device=device).normalise
+    device = data.images.device if device is None else device
+    normalise = Normalise(data.images.shape[1], mean, std).to(device)
     generator = torch.Generator().manual_seed(fold_seed(seed, "perturbation", name))
     reference: Literal["previous", "first"] = "previous" if is_ordered(name) else "first"
-    training = model.training
-    model.eval()
     kept, moved = [], []
-    for start in range(0, len(data), _IMAGES_AT_A_TIME):
-        images = data.images[start : start + _IMAGES_AT_A_TIME]
-        frames = perturb(images, name, generator=generator)
-        logits = model(normalise(frames.flatten(0, 1))).float().cpu()
-        probs = logits.softmax(1).unflatten(0, frames.shape[:2])
+
+    def sequences() -> Iterator[tuple[Tensor, torch.Size]]:
+        for images in data.images.split(_IMAGES_AT_A_TIME):
+            frames = perturb(images, name, generator=generator)  # (N, T, C, H, W)
+            single = frames.flatten(0, 1).to(device)
+            yield normalise(single, torch.channels_last), frames.shape[:2]
+
+    def take(logits: Tensor, shape: torch.Size) -> None:
+        probs = logits.float().cpu().softmax(1).unflatten(0, shape)
         kept.append(consistency(probs, reference=reference))
         moved.append(cross_entropy_consistency(probs))
-    model.train(training)
+
+    predict_batches(model, sequences(), take)
     same = float(torch.cat(kept).double().mean())
     return {
         "consistency": same,
