@@ -187,7 +187,7 @@ class TestImages:
         masks = torch.zeros(6, 6, 8, dtype=torch.bool)
         masks[:, :, :4] = True
         boxes = torch.tensor([[[0.0, 0.0, 4.0, 6.0]]]).expand(6, 1, 4)
-        posterior = torch.rand(6, 3)
+        posterior = torch.rand(6, 3).softmax(1)
         data = make(6, masks=masks, boxes=boxes, posterior=posterior)
         plain = TensorLoader(data, 6).batch(0)
         assert set(plain) == {"image", "label", "index", "masks", "boxes", "posterior"}

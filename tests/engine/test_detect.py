@@ -16,6 +16,7 @@ from sfumato.data import DetectionDataset, Objects, scenes
 from sfumato.engine import (
     ConfigError,
     RunConfig,
+    Trainer,
     detection_metrics,
     detector_from,
     fingerprint,
@@ -73,18 +74,16 @@ def test_run_resume_and_reuse(tmp_path: Path, recipe: dict[str, Any]) -> None:
 def test_killed_run_goes_on_to_the_same_weights(
     tmp_path: Path, recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sfumato.engine.detection_training import DetectionTrainer
-
     config = parse(RunConfig, recipe)
     whole = run(config, tmp_path / "a", show=False)
-    epoch = DetectionTrainer._epoch
+    epoch = Trainer._epoch
 
-    def killed(self: DetectionTrainer, number: int, bar: Any) -> dict[str, float]:
+    def killed(self: Trainer, number: int, bar: Any) -> dict[str, float]:
         if number == 1:
             raise KeyboardInterrupt
         return epoch(self, number, bar)
 
-    monkeypatch.setattr(DetectionTrainer, "_epoch", killed)
+    monkeypatch.setattr(Trainer, "_epoch", killed)
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "b", show=False)
     monkeypatch.undo()

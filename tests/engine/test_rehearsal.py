@@ -50,7 +50,7 @@ class Clock:
 
 @pytest.fixture
 def rehearsal(monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
-    for module in ("rehearsal", "evaluation_cost", "train", "detection_training"):
+    for module in ("rehearsal", "evaluation_cost", "train"):
         monkeypatch.setattr(f"sfumato.engine.{module}.time", Clock())
     return Rehearsal()
 

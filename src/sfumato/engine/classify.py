@@ -25,6 +25,7 @@ from sfumato.engine.components import (
     build_model,
 )
 from sfumato.engine.evaluation import Evaluator
+from sfumato.engine.label_step import LabelStep
 from sfumato.engine.networks import write_network_facts
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig
@@ -63,13 +64,20 @@ def build_trainer(
     labelled = label_samples(build_labels(config.labels), train, augment)
     if fabric.is_global_zero:
         write_network_facts(directory, data.train, loaders.mean, loaders.std)
+    loader = loaders.training(train, labelled)
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
     return Trainer(
         fabric=fabric,
         model=build_model(config.model, data.train),
-        loss=build_loss(config.loss, num_samples=len(train)),
-        inputs=batch_transform(num_classes, augment, mollify),
-        train_loader=loaders.training(train, labelled),
+        step=LabelStep(
+            fabric,
+            build_loss(config.loss, num_samples=len(train)),
+            loader,
+            config.seed,
+            inputs=batch_transform(num_classes, augment, mollify),
+            passes=config.train.passes,
+        ),
+        train_loader=loader,
         validation_loader=loaders.evaluation(data.validation),
         config=config.train,
         seed=config.seed,

@@ -14,13 +14,14 @@ from sfumato.engine import classify
 from sfumato.engine.components import build_part
 from sfumato.engine.config import fingerprint, parse
 from sfumato.engine.detection_scores import Detection, detection_arrays, detection_metrics
-from sfumato.engine.detection_training import DetectionTrainer
+from sfumato.engine.detection_step import DetectionStep
 from sfumato.engine.networks import load_network
 from sfumato.engine.predict import predict_batches
 from sfumato.engine.progress import progress_bar
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.run_config import RunConfig, training_content
 from sfumato.engine.seeds import fold_seed
+from sfumato.engine.train import Trainer
 
 _DETECTOR = {"name": "faster_rcnn"}
 
@@ -101,12 +102,13 @@ def build_trainer(
     detector: nn.Module,
     directory: RunDirectory,
     show: bool,
-) -> DetectionTrainer:
+) -> Trainer:
     """The trainer of a configuration, for a detector that is there."""
-    return DetectionTrainer(
+    return Trainer(
         fabric=fabric,
         model=detector,
-        loader=DetectionLoader(
+        step=DetectionStep(fabric.device),
+        train_loader=DetectionLoader(
             train,
             config.train.batch_size,
             shuffle=True,

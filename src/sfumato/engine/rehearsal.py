@@ -128,7 +128,7 @@ class Rehearsal:
                 config.model,
             )
         trainer = detect.build_trainer(fabric, config, data.train, detector, directory, False)
-        epoch = trainer.seconds_per_epoch()
+        epoch = _epoch(trainer, 0)
 
         def evaluate(part: DetectionDataset) -> None:
             detection_metrics(part, detect.detect(detector, part, fabric.device))
@@ -149,14 +149,16 @@ class Rehearsal:
 
 
 def _epoch(trainer: Trainer, validation: int) -> float:
-    """Training steps and validation, from a few batches of each."""
-    steps = trainer.seconds_per_epoch()
+    """Training steps and, where there is one, validation, from a few batches of each."""
+    steps, loader = trainer.seconds_per_epoch(), trainer.validation_loader
+    if loader is None:
+        return steps
 
     def validate() -> None:
-        trainer.measure(trainer.model, trainer.validation_loader, trainer.fabric, Bar())
+        trainer.measure(trainer.model, loader, trainer.fabric, Bar())
 
     validate()  # the first pass of a network in evaluation mode takes longer
-    return steps + timed(validate) / len(trainer.validation_loader.dataset) * validation
+    return steps + timed(validate) / len(loader.dataset) * validation
 
 
 def _few(data: DataSplits, config: RunConfig) -> DataSplits:

@@ -18,6 +18,7 @@ from sfumato.data import (
 from sfumato.engine.classify import Loaders
 from sfumato.engine.components import build_augmentation, build_loss, build_model
 from sfumato.engine.config import ConfigError, content_hash
+from sfumato.engine.label_step import LabelStep
 from sfumato.engine.networks import write_network_facts
 from sfumato.engine.pixel_evaluation import (
     PixelEvaluator,
@@ -63,13 +64,13 @@ def build_trainer(
     loss = _build_loss(config, data)
     if fabric.is_global_zero:
         write_network_facts(directory, data.train, loaders.mean, loaders.std)
+    loader = loaders.training(data.train, build_augmentation(config.augment))
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
     return Trainer(
         fabric=fabric,
         model=build_model(config.model, data.train),
-        loss=loss,
-        inputs=None,
-        train_loader=loaders.training(data.train, build_augmentation(config.augment)),
+        step=LabelStep(fabric, loss, loader, config.seed, passes=config.train.passes),
+        train_loader=loader,
         validation_loader=loaders.evaluation(data.validation),
         config=config.train,
         seed=config.seed,

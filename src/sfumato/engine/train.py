@@ -6,19 +6,18 @@ that was killed goes on from its last finished epoch to bit-identical weights.
 
 from __future__ import annotations
 
-import inspect
+import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from sfumato.data import Sample, TensorLoader
+from sfumato.data import TensorLoader
 from sfumato.engine.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -32,12 +31,33 @@ from sfumato.engine.predict import predict
 from sfumato.engine.progress import Bar, progress_bar
 from sfumato.engine.results import RunDirectory
 from sfumato.engine.seeds import fold_seed
-from sfumato.engine.together import SharedStream, gather_around, gather_rows
 from sfumato.metrics import evaluate_predictions
-from sfumato.predictions import mean_log_probability
 
-TransformBatch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Totals = dict[str, tuple[Tensor, Tensor]]
+"""For each name in the log a sum over samples and their number."""
 Measure = Callable[[nn.Module, TensorLoader, Fabric, Bar], dict[str, float]]
+
+
+class Step(Protocol):
+    """What a task brings to the loop: how a batch becomes a loss.
+
+    The state of `loss` is in checkpoints, and its modules are told where an epoch ends.
+    """
+
+    loss: nn.Module
+
+    def __call__(self, model: nn.Module, number: int, batch: Any) -> tuple[Tensor, Totals]:
+        """The loss of batch `number` of an epoch, to be differentiated, and what the log gets."""
+
+
+class EpochLoader(Protocol):
+    """Batches of a training set, the same ones for the same epoch."""
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 class DivergenceError(RuntimeError):
@@ -59,20 +79,19 @@ def measure_labels(
 class Trainer:
     """What one training needs, put together by the task.
 
-    `measure` is what validation measures after every epoch; a value that is not finite ends the
-    training.
+    `measure` is what validation measures after every epoch, where there is a loader for it; a
+    value that is not finite ends the training.
     """
 
     fabric: Fabric
     model: nn.Module
-    loss: nn.Module
-    inputs: TransformBatch | None
-    train_loader: TensorLoader
-    validation_loader: TensorLoader
+    step: Step
+    train_loader: EpochLoader
     config: TrainConfig
     seed: int
     run: RunDirectory
     show: bool = True
+    validation_loader: TensorLoader | None = None
     measure: Measure = measure_labels
 
     def fit(self) -> nn.Module:
@@ -80,17 +99,14 @@ class Trainer:
         start = self._set_up()
         if start == self.config.epochs:
             return self.model
-        steps = (self.config.epochs - start) * (
-            len(self.train_loader) + len(self.validation_loader)
-        )
+        validation = 0 if self.validation_loader is None else len(self.validation_loader)
+        steps = (self.config.epochs - start) * (len(self.train_loader) + validation)
         with (
             TrainingLog(self.run, start, self.fabric.is_global_zero) as log,
             progress_bar("training", steps, show=self.show and self.fabric.is_global_zero) as bar,
         ):
             for epoch in range(start, self.config.epochs):
                 torch.manual_seed(fold_seed(self.seed, "epoch", epoch, self.fabric.global_rank))
-                shared = fold_seed(self.seed, "epoch", epoch, 0)
-                self._shared = SharedStream(shared, self.fabric.device)
                 record = self._epoch(epoch, bar)
                 self._end_epoch()
                 log.write({"epoch": epoch, **record, **self._validate(epoch, bar)})
@@ -102,11 +118,11 @@ class Trainer:
         self._set_up()
         self.model.train()
         began = time.perf_counter()
-        for number in range(steps + 1):
-            if number == 1:
-                began = time.perf_counter()
-            batch = self.train_loader.batch(number % len(self.train_loader))
+        batches = itertools.islice(itertools.cycle(self.train_loader), steps + 1)
+        for number, batch in enumerate(batches):
             self._step(number % len(self.train_loader), batch, 0.0)
+            if number == 0:
+                began = time.perf_counter()
         return (time.perf_counter() - began) / steps * len(self.train_loader)
 
     def _set_up(self) -> int:
@@ -118,17 +134,12 @@ class Trainer:
         if checkpoint is not None:
             self.model.load_state_dict(checkpoint.model)
             if checkpoint.epoch < self.config.epochs:  # a finished training needs no loss any more
-                self.loss.load_state_dict(checkpoint.loss)
+                self.step.loss.load_state_dict(checkpoint.loss)
         if self.config.channels_last:
             self.model.to(memory_format=torch.channels_last)
         optimizer = build_optimizer(self.model.parameters(), self.config)
         self.model, self.optimizer = self.fabric.setup(self.model, optimizer)
-        self.loss = self.loss.to(self.fabric.device)
-        module: Any
-        for module in self.loss.modules():
-            if hasattr(module, "gathers"):
-                module.gathers = False  # `_batch_loss` hands it the samples of all processes
-        self._takes_index = "index" in inspect.signature(self.loss.forward).parameters
+        self.step.loss.to(self.fabric.device)
         if checkpoint is None:
             return 0
         self.optimizer.load_state_dict(checkpoint.optimizer)
@@ -137,90 +148,40 @@ class Trainer:
 
     def _epoch(self, epoch: int, bar: Bar) -> dict[str, float]:
         self.model.train()
-        self.loss.train()
+        self.step.loss.train()
         self.train_loader.set_epoch(epoch)
         began = time.perf_counter()
-        total = torch.zeros(4, device=self.fabric.device, dtype=torch.float64)
+        sums: dict[str, Tensor] = {}
         for number, batch in enumerate(self.train_loader):
             rate = learning_rate(
                 epoch * len(self.train_loader) + number, len(self.train_loader), self.config
             )
-            loss, correct = self._step(number, batch, rate)
+            loss, totals = self._step(number, batch, rate)
             self._check_finite(loss, epoch, number, rate)
-            size, known = len(batch["label"]), self._known(batch["label"])
-            total += torch.stack([loss.double() * size, correct, total.new_tensor(size), known])
+            for name, pair in totals.items():
+                sums[name] = sums.get(name, 0) + torch.stack([each.double() for each in pair])
             bar.advance(f"epoch {epoch + 1}/{self.config.epochs}")
-        sums = cast(Tensor, self.fabric.all_reduce(total, reduce_op="sum"))
-        mean_loss, accuracy = (sums[:2] / sums[2:].clamp(min=1)).tolist()
+        mine = torch.stack(list(sums.values()))  # (names, 2)
+        total, count = cast(Tensor, self.fabric.all_reduce(mine, reduce_op="sum")).unbind(1)
         return {
             "learning_rate": rate,
-            "train_loss": mean_loss,
-            "train_accuracy": accuracy,
+            **dict(zip(sums, (total / count.clamp(min=1)).tolist(), strict=True)),
             "seconds": round(time.perf_counter() - began, 3),
         }
 
-    def _known(self, label: Tensor) -> Tensor:
-        """How many labels count: all of them, or the pixels that are not void."""
-        void = self.train_loader.dataset.void
-        return label.new_tensor(label.numel()) if void is None else (label != void).sum()
-
-    def _step(self, number: int, batch: Sample, rate: float) -> tuple[Tensor, Tensor]:
-        """One optimiser step; the loss and the number of right predictions, both detached."""
-        images, target = self._transformed(number, batch)
+    def _step(self, number: int, batch: Any, rate: float) -> tuple[Tensor, Totals]:
+        """One optimiser step; the loss, detached, and what the log gets."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        logits = self._logits(images)
-        loss, share = self._batch_loss(number, logits, target, batch["index"])
+        loss, totals = self.step(self.model, number, batch)
         self.optimizer.zero_grad()
-        self.fabric.backward(loss * share if share != 1 else loss)
+        self.fabric.backward(loss)
         if self.config.clip_norm is not None:
             self.fabric.clip_gradients(
                 self.model, self.optimizer, max_norm=self.config.clip_norm, error_if_nonfinite=False
             )
         self.optimizer.step()
-        return loss.detach(), (logits.detach().argmax(1) == batch["label"]).sum()
-
-    def _transformed(self, number: int, batch: Sample) -> tuple[Tensor, Tensor]:
-        """Images and targets of this process after mixing and mollification.
-
-        Several processes transform the whole batch, with the same random numbers, and take their
-        parts of it: images are mixed across processes as they are within one.
-        """
-        if self.inputs is None:
-            return _seen(batch)
-        if self.fabric.world_size == 1:
-            return self.inputs(*_seen(batch))
-        with self._shared.drawing():
-            images, target = self.inputs(*_seen(self.train_loader.whole(number)))
-        first, last = self.train_loader.bounds(number)[self.fabric.global_rank :][:2]
-        return images[first:last], target[first:last]
-
-    def _batch_loss(
-        self, number: int, logits: Tensor, target: Tensor, index: Tensor
-    ) -> tuple[Tensor, float]:
-        """The loss, and the factor that makes DDP's mean of gradients that of the whole batch.
-
-        With several processes it is the loss of the whole batch, since some losses are no means
-        over samples. Label maps are too large for that: there it is the loss of this process,
-        weighted by its share of the images.
-        """
-        world, bounds = self.fabric.world_size, self.train_loader.bounds(number)
-        share = 1.0
-        if world > 1 and logits.ndim == 2:
-            lengths = [last - first for first, last in pairwise(bounds)]
-            logits = gather_around(logits, self.fabric, lengths)
-            target, index = (gather_rows(rows, self.fabric, lengths) for rows in (target, index))
-            share = float(world)
-        elif world > 1:
-            share = world * len(target) / bounds[-1]
-        extra = {"index": index} if self._takes_index else {}
-        return self.loss(logits, target, **extra), share
-
-    def _logits(self, images: Tensor) -> Tensor:
-        if self.config.passes > 1:
-            return mean_log_probability(self.model, images, samples=self.config.passes)
-        logits: Tensor = self.model(images)
-        return logits
+        return loss.detach(), totals
 
     def _check_finite(self, loss: Tensor, epoch: int, number: int, rate: float) -> None:
         # Reading a number from a GPU waits for it, so there only every 50th step is looked at.
@@ -231,18 +192,20 @@ class Trainer:
 
     def _diverged(self, what: str) -> DivergenceError:
         return DivergenceError(
-            f"{what} with {type(self.loss).__name__}. Try a lower train.learning_rate, "
+            f"{what} with {type(self.step.loss).__name__}. Try a lower train.learning_rate, "
             "train.warmup_epochs of 1 or more, train.clip_norm of 2 or less, or train.precision "
             "32-true."
         )
 
     def _end_epoch(self) -> None:
-        for module in self.loss.modules():
+        for module in self.step.loss.modules():
             end_epoch: Any = getattr(module, "end_epoch", None)
             if end_epoch is not None:
                 end_epoch()
 
     def _validate(self, epoch: int, bar: Bar) -> dict[str, float]:
+        if self.validation_loader is None:
+            return {}
         values = self.measure(self.model, self.validation_loader, self.fabric, bar)
         if not all(math.isfinite(value) for value in values.values()):
             raise self._diverged(f"the logits are not finite after epoch {epoch + 1}")
@@ -254,13 +217,8 @@ class Trainer:
                 epoch,
                 self.model.module.state_dict(),  # type: ignore[union-attr]
                 self.optimizer.state_dict(),
-                self.loss.state_dict(),
+                self.step.loss.state_dict(),
                 self.fabric.strategy.precision.state_dict(),
             )
             save_checkpoint(self.run.checkpoint, state)
         self.fabric.barrier()
-
-
-def _seen(batch: Sample) -> tuple[Tensor, Tensor]:
-    """What a loss and a network see of a batch."""
-    return batch["image"], batch.get("soft_label", batch["label"])
