@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sfumato._checks import check_integer
+from sfumato._core.seeds import mix_seed
 from sfumato.augment.protocol import BatchAugment, Sample
 from sfumato.data.dataset import ArrayDataset
 from sfumato.data.normalise import Normalise
@@ -155,5 +155,4 @@ class TensorLoader:
     def _generator(self, stream: str) -> torch.Generator:
         # One stream for each use, so that turning one on leaves the others' numbers alone.
         number = ("order", "augment").index(stream)
-        state = np.random.SeedSequence((self.seed, self.epoch, number)).generate_state(1)
-        return torch.Generator().manual_seed(int(state[0]))
+        return torch.Generator().manual_seed(mix_seed(self.seed, self.epoch, number))
