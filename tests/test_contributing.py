@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
 BLOCK = re.compile(r"^<!-- (file|line): (\S+) -->\n```python\n(.*?)^```$", re.M | re.S)
@@ -66,6 +68,7 @@ def _export(path: Path) -> None:
     path.write_text(text.replace("__all__ = [", '__all__ = [\n    "PolyLoss",\n    "poly_loss",'))
 
 
+@pytest.mark.slow
 def test_the_worked_example(tmp_path: Path) -> None:
     _copy(tmp_path)
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
