@@ -35,6 +35,7 @@ def entropy_penalty(
         TypeError, ValueError: bad logits, target or parameters.
 
     Example:
+        >>> import torch
         >>> entropy_penalty(torch.zeros(1, 4))
         tensor(-0.3466)
 
@@ -81,6 +82,7 @@ def ecp_loss(
         TypeError, ValueError: bad logits, target or parameters.
 
     Example:
+        >>> import torch
         >>> ecp_loss(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor(0.1524)
 

@@ -41,6 +41,7 @@ def margin_penalty(
         TypeError, ValueError: bad logits, target or parameters.
 
     Example:
+        >>> import torch
         >>> margin_penalty(torch.tensor([[12.0, 0.0, -1.0]]))
         tensor(1.6667)
 
@@ -94,6 +95,7 @@ def mbls_loss(
         TypeError, ValueError: bad logits, target or parameters.
 
     Example:
+        >>> import torch
         >>> mbls_loss(torch.tensor([[12.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor(0.1667)
 

@@ -96,4 +96,5 @@ def has_values(tensor: torch.Tensor) -> bool:
 
 def is_within_reach(*tensors: torch.Tensor) -> bool:
     """Whether kernels are there and can be given the addresses of these tensors' values."""
-    return library() is not None and not is_watched() and all(map(has_values, tensors))
+    # First, because torch.compile can't look behind the cache of `library`.
+    return not is_watched() and library() is not None and all(map(has_values, tensors))

@@ -119,7 +119,7 @@ def softmax_summary(
     Example:
         >>> softmax = softmax_summary(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
         >>> softmax.label, softmax.entropy
-        (tensor([-0.1698]), tensor([-0.5239]))
+        (tensor([-0.1698]), tensor([-0.5243]))
     """
     plan = None
     if not _needs_autograd(logits, soft_target):
@@ -178,6 +178,9 @@ class PlainSoftmax:
         self.logits = logits if valid is None else torch.where(valid.unsqueeze(1), logits, 0.0)
         self.target, self.soft_target = target, soft_target
         self.margin, self.valid = margin, valid
+        # Not `cached_property`, whose lock torch.compile refuses in Python 3.11.
+        self._log_probs: Tensor | None = None
+        self._highest: Tensor | None = None
 
     @property
     def count(self) -> int | Tensor:
@@ -187,9 +190,11 @@ class PlainSoftmax:
     def _counted(self, numbers: Tensor) -> Tensor:
         return numbers if self.valid is None else torch.where(self.valid, numbers, 0.0)
 
-    @cached_property
+    @property
     def log_probs(self) -> Tensor:
-        return self.logits.log_softmax(1)
+        if self._log_probs is None:
+            self._log_probs = self.logits.log_softmax(1)
+        return self._log_probs
 
     @property
     def label(self) -> Tensor:
@@ -202,7 +207,7 @@ class PlainSoftmax:
             raise TypeError("there is no label without a target")
         return self._counted(self.log_probs.gather(1, self.target.unsqueeze(1)).squeeze(1))
 
-    @cached_property
+    @property
     def top(self) -> Tensor:
         return self._counted(self.log_probs.amax(1))
 
@@ -215,13 +220,15 @@ class PlainSoftmax:
         products = self.log_probs.exp() * self.log_probs.clamp(min=LEAST_LOG)
         return self._counted(products.sum(1))
 
-    @cached_property
+    @property
     def _is_top(self) -> Tensor:
         return self.logits == self.logits.amax(1, keepdim=True)
 
-    @cached_property
+    @property
     def highest(self) -> Tensor:
-        return _shared_value(self.logits, self._is_top)
+        if self._highest is None:
+            self._highest = _shared_value(self.logits, self._is_top)
+        return self._highest
 
     @property
     def top_ties(self) -> Tensor:
@@ -233,7 +240,7 @@ class PlainSoftmax:
         is_low = distance == distance.amin(1, keepdim=True)
         return self.highest - _shared_value(self.logits, is_low)
 
-    @cached_property
+    @property
     def _beyond(self) -> Tensor:
         if self.margin is None:
             raise TypeError("these numbers need a margin")

@@ -40,7 +40,7 @@ class UniformMixture(nn.Module):
         ValueError: used before `fit`, nothing to fit on, or no probabilities.
 
     Example:
-        >>> probs, target = torch.tensor([[0.7, 0.3]] * 20), torch.tensor([0] * 16 + [1] * 4)
+        >>> probs, target = torch.tensor([[0.99, 0.01]] * 20), torch.tensor([0] * 16 + [1] * 4)
         >>> mixture = UniformMixture().fit(probs, target)
         >>> mixture(torch.tensor([[1.0, 0.0]])).isfinite().all()
         tensor(True)
