@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from sfumato import labels
-from sfumato.engine.parts import parts
+from sfumato.engine.config.parts import parts
 
 Row = dict[str, Any]
 Call = Callable[[Tensor, Tensor], Tensor]

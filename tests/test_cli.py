@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sfumato.engine.part_kinds import PLURALS, Kind
-from sfumato.engine.parts import PARTS, parts
+from sfumato.engine.config.part_kinds import PLURALS, Kind
+from sfumato.engine.config.parts import PARTS, parts
 
 SMALL = """
 name: small

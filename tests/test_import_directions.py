@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"
 LEAVES = {"labels", "inputs", "augment", "features", "predictions", "corruptions", "metrics"}
-SHARED = {"_checks", "_core", "ops", "__version__"}
+SHARED = {"_core", "ops", "__version__"}
 BELOW_ENGINE = LEAVES | {"models", "data", "analysis"}
 # Who may import what: packages, or single modules of them. Each grant is used.
 ALLOWED: dict[str, set[str]] = {
@@ -22,19 +22,15 @@ ALLOWED: dict[str, set[str]] = {
     "corruptions": {"metrics.consistency", "metrics.corruption_ratio"},
     "features": {"predictions.training_ensemble"},
     "models": {"features"},
-    "data": {"augment", "corruptions", "_spec"},
+    "data": {"augment", "corruptions"},
     "analysis": {"features"},
-    "_checks": set(),
     "_core": set(),
     "ops": set(),
-    "_spec": set(),
-    "_files": {"_yaml"},
-    "_yaml": set(),
     "functional": LEAVES,
-    "engine": BELOW_ENGINE | {"_spec", "_files"},
-    "study": {"analysis", "engine", "_files", "_yaml"},
-    "report": {"_files"},
-    "cli": {"corruptions", "data", "engine", "study", "report", "_files", "_yaml"},
+    "engine": BELOW_ENGINE,
+    "study": {"analysis", "engine"},
+    "report": set(),
+    "cli": {"corruptions", "data", "engine", "study", "report"},
     "__init__": set(),
     "__main__": {"cli"},
 }

@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from sfumato._files import read_json
+from sfumato._core.files import read_json
 from sfumato.augment import LabelledAugment, ObjectnessLabels, ResizedCrop
 from sfumato.data import ArrayDataset, context_only, scenes, single_objects
 from sfumato.metrics import objectness_curve

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from sfumato.engine.robustness import robustness_from
+from sfumato.engine.evaluation.robustness import robustness_from
 from sfumato.report.statistics import SYMBOLS, t_interval, verdict_of_interval
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from sfumato import labels
-from sfumato.engine.parts import parts
+from sfumato.engine.config.parts import parts
 
 Batch = tuple[
     Tensor, Tensor, Tensor

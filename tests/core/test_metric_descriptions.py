@@ -12,8 +12,8 @@ import torch
 from sfumato._core.metric_descriptions import DESCRIPTIONS, IN_SPLIT, describe_metric
 from sfumato.data import scenes
 from sfumato.engine import RunConfig, parse, run
-from sfumato.engine.detection_scores import detection_metrics
-from sfumato.engine.pixel_sums import PixelSums
+from sfumato.engine.evaluation.detection_scores import detection_metrics
+from sfumato.engine.evaluation.pixel_sums import PixelSums
 from sfumato.report.columns import Column, columns_of
 
 

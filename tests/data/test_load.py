@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato._spec import resolve
+from sfumato._core.spec import resolve
 from sfumato.data import SOURCES, Augment, DataSplits, TensorLoader, load_data
 
 

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 import sfumato
-from sfumato.engine.audit import audit
-from sfumato.engine.prediction_files import read_predictions
+from sfumato.engine.evaluation.audit import audit
+from sfumato.engine.runs.prediction_files import read_predictions
 from sfumato.report import write_report
 from sfumato.report.analysis_page import write_analysis_page
 from sfumato.report.audit import write_audit

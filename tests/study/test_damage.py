@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato._files import DamagedFileError, DamageWarning
+from sfumato._core.files import DamagedFileError, DamageWarning
 from sfumato.engine import RunDirectory, load_network
 from sfumato.report import read_study
 from sfumato.study import load_study, run_study

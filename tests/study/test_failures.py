@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.multiprocessing import ProcessExitedException
 
-from sfumato import _files
+from sfumato._core import files
 from sfumato.engine import RunDirectory, Trainer, checkpoint, load_checkpoint
 from sfumato.study import StorageError, load_study, run_study, work
 from sfumato.study import run as run_module
@@ -109,7 +109,7 @@ def test_full_disk_stops_the_study_and_harms_nothing(
         elif place == "log":
             patched.setattr(RunDirectory, "append_log", full)
         else:
-            patched.setattr(_files.np, "savez", full)
+            patched.setattr(files.np, "savez", full)
         with pytest.raises(StorageError, match=r"No space left.*same command again"):
             _run(study, folder)
     kept = {path: path.read_bytes() for path in before if path.name != "study.json"}

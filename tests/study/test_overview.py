@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from sfumato.engine import RunConfig, RunDirectory
-from sfumato.engine.rehearsal import Costs
+from sfumato.engine.tasks.rehearsal import Costs
 from sfumato.study import load_study, run_study
 from sfumato.study.board import Board
 from sfumato.study.jobs import Job

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sfumato.engine.parts import parts
+from sfumato.engine.config.parts import parts
 from sfumato.study import StudyConfig, plan
 from sfumato.study.profiles import write_profiles
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from sfumato._checks import check_class_indices, check_floating, check_integer
+from sfumato._core.checks import check_class_indices, check_floating, check_integer
 
 
 def is_traced() -> bool:

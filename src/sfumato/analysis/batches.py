@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato._core.evaluation_mode import keeping_modes
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]

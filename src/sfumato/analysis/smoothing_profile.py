@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sfumato._checks import check_floating, check_integer, check_number
+from sfumato._core.checks import check_floating, check_integer, check_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

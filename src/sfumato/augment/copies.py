@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 
 
 def repeat_samples(images: Tensor, target: Tensor, copies: int) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato._core.images import check_pixels
 from sfumato.augment.operations import Interpolation, apply_operations
 from sfumato.augment.protocol import check_uniforms

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_number
+from sfumato._core.checks import check_choice, check_number
 from sfumato.augment.moving import bounding_boxes, has_label_maps, sample_at
 from sfumato.augment.protocol import Sample, check_uniforms
 

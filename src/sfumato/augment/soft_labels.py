@@ -8,7 +8,7 @@ from typing import Literal, Protocol, cast
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_number
+from sfumato._core.checks import check_choice, check_number
 from sfumato.augment.protocol import BatchAugment, LocatedAugment, Sample
 from sfumato.labels.objectness import box_objectness, mask_objectness, window_objectness
 from sfumato.labels.targets import objectness_labels

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_integer, check_number
+from sfumato._core.checks import check_choice, check_integer, check_number
 from sfumato.augment.moving import sample_at
 from sfumato.augment.protocol import Sample, check_uniforms
 

@@ -48,9 +48,9 @@ def main() -> None:
 
 def _is_expected(error: Exception) -> bool:
     """Whether a mistake in the user's files, as opposed to one in the program."""
-    from sfumato._files import DamagedFileError
+    from sfumato._core.files import DamagedFileError
     from sfumato.engine import ConfigError
-    from sfumato.engine.prediction_files import PredictionFileError
+    from sfumato.engine.runs.prediction_files import PredictionFileError
     from sfumato.study import StorageError
 
     mistakes = ConfigError | PredictionFileError | StorageError | DamagedFileError

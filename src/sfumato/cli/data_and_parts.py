@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sfumato.cli.shared import Quiet, console, say_where
-from sfumato.engine.part_kinds import Plural
+from sfumato.engine.config.part_kinds import Plural
 
 if TYPE_CHECKING:
     from sfumato.data import ArrayDataset
@@ -35,7 +35,7 @@ def corrupt(
     Example: `sfumato corrupt test.npz test-c`, `sfumato corrupt "{name: scenes, test: 500}" out`
     """
     from sfumato.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES, write_corrupted
-    from sfumato.engine.progress import progress_bar
+    from sfumato.engine.runs.progress import progress_bar
 
     clean = _read_clean(data)
     names = (*CORRUPTIONS, *EXTRA_CORRUPTIONS) if extra else CORRUPTIONS
@@ -78,7 +78,7 @@ def list_parts(
 
 
 def _read_clean(data: str) -> ArrayDataset:
-    from sfumato._yaml import parse_yaml
+    from sfumato._core.yaml_files import parse_yaml
     from sfumato.data import load_data, read_npz
     from sfumato.engine import ConfigError
 

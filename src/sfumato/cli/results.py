@@ -25,10 +25,10 @@ def compare(
 
     Example: `sfumato compare runs/first/runs/25403a2604ab runs/first/runs/54db9936655c`
     """
-    from sfumato.engine.audit import compare_files
-    from sfumato.engine.prediction_files import PredictionFileError, read_run_predictions
-    from sfumato.engine.progress import progress_bar
-    from sfumato.engine.run_titles import title_of_run
+    from sfumato.engine.evaluation.audit import compare_files
+    from sfumato.engine.runs.prediction_files import PredictionFileError, read_run_predictions
+    from sfumato.engine.runs.progress import progress_bar
+    from sfumato.engine.runs.titles import title_of_run
     from sfumato.report.table import comparison_table
 
     if len(runs) < 2:
@@ -66,10 +66,10 @@ def audit(
     """
     import torch
 
-    from sfumato.engine.audit import audit as audit_files
-    from sfumato.engine.audit import audit_steps
-    from sfumato.engine.prediction_files import read_predictions
-    from sfumato.engine.progress import progress_bar
+    from sfumato.engine.evaluation.audit import audit as audit_files
+    from sfumato.engine.evaluation.audit import audit_steps
+    from sfumato.engine.runs.prediction_files import read_predictions
+    from sfumato.engine.runs.progress import progress_bar
     from sfumato.report.audit import audit_view, write_audit
 
     torch.set_num_threads(1)  # many small sums: threads would wait for each other, busily
@@ -103,8 +103,8 @@ def analyse(
 
     Example: `sfumato analyse quickstart`, `sfumato analyse RUN RUN --only loss_landscape`
     """
-    from sfumato.engine.analyse import analyse as analyse_runs
-    from sfumato.engine.analyses import FULL_EFFORT, Effort
+    from sfumato.engine.evaluation.analysed_runs import analyse as analyse_runs
+    from sfumato.engine.evaluation.analyses import FULL_EFFORT, Effort
     from sfumato.report.analysis_page import write_analysis_page
 
     effort = FULL_EFFORT if full else Effort()

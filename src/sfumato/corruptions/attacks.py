@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato._checks import check_choice, check_class_indices, check_integer, check_number
+from sfumato._core.checks import check_choice, check_class_indices, check_integer, check_number
 from sfumato.corruptions.catalogue import check_corruptible
 from sfumato.corruptions.frequency import keep_band
 from sfumato.corruptions.random_numbers import Streams, draw_seeds

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato.corruptions.blur import (
     defocus_blur,
     gaussian_blur,

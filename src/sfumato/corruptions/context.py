@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_class_indices, check_floating
+from sfumato._core.checks import check_class_indices, check_floating
 from sfumato.corruptions.catalogue import check_corruptible
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice
+from sfumato._core.checks import check_choice
 from sfumato.corruptions.catalogue import (
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,

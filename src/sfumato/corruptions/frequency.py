@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_class_indices, check_floating, check_number
+from sfumato._core.checks import check_class_indices, check_floating, check_number
 from sfumato.corruptions.random_numbers import Streams, draw_seeds, seeded_generator
 
 

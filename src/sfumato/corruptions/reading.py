@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.corruptions.catalogue import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
 
 _SUFFIXES = {".jpeg", ".jpg", ".png"}

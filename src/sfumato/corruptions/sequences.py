@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sfumato._checks import check_choice
+from sfumato._core.checks import check_choice
 from sfumato.corruptions.catalogue import change_levels, check_corruptible
 from sfumato.corruptions.colour import brightness
 from sfumato.corruptions.filters import line_blur

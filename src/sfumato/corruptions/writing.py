@@ -14,7 +14,7 @@ from numpy.lib.format import open_memmap
 from PIL import Image
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_class_indices, check_integer
+from sfumato._core.checks import check_choice, check_class_indices, check_integer
 from sfumato.corruptions.catalogue import (
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_class_indices, check_integer
+from sfumato._core.checks import check_class_indices, check_integer
 
 
 def median_frequency_weights(

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.data.archives import unpacked
 from sfumato.data.dataset import ArrayDataset, DataSplits
 

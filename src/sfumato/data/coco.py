@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato.data.annotations.coco import coco_content, coco_image
 from sfumato.data.detection import DetectionDataset, DetectionSplits, Objects
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sfumato._checks import check_class_indices
+from sfumato._core.checks import check_class_indices
 from sfumato.augment.protocol import Sample
 
 _OPTIONAL = ("boxes", "masks", "objectness", "posterior", "stream", "context")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_class_indices, check_integer
+from sfumato._core.checks import check_class_indices, check_integer
 
 Target = dict[str, Tensor]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import EXTENSIONS, read_images
 from sfumato.data.split import check_same_shape, divide, with_test

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from sfumato._spec import Spec, resolve
+from sfumato._core.spec import Spec, resolve
 from sfumato.data import scenes
 from sfumato.data.annotations import load_annotated
 from sfumato.data.arrays import load_npz

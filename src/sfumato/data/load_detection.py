@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sfumato._spec import Spec, resolve
+from sfumato._core.spec import Spec, resolve
 from sfumato.data.coco import load_coco
 from sfumato.data.detection import DetectionSplits
 from sfumato.data.scenes.objects import load_objects

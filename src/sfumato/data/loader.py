@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato._core.seeds import mix_seed
 from sfumato.augment.protocol import BatchAugment, Sample
 from sfumato.data.dataset import ArrayDataset

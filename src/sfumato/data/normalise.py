@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 
 
 class Normalise(nn.Module):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer, check_number
+from sfumato._core.checks import check_integer, check_number
 from sfumato.corruptions import remove_objects
 from sfumato.data.dataset import ArrayDataset
 from sfumato.data.statistics import channel_statistics

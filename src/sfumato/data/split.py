@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer, check_number
+from sfumato._core.checks import check_integer, check_number
 from sfumato.data.dataset import ArrayDataset, DataSplits
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.data.archives import opened
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import image_size, read_images

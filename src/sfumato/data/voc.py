@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.split import with_test
 

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sfumato.engine.checkpoint import Checkpoint, load_checkpoint, load_weights, save_checkpoint
-    from sfumato.engine.config import (
+    from sfumato.engine.config.run_config import RunConfig, training_content
+    from sfumato.engine.config.sections import (
         ConfigError,
         Strict,
         TrainConfig,
@@ -16,15 +16,20 @@ if TYPE_CHECKING:
         fingerprint,
         parse,
     )
-    from sfumato.engine.detect import detector_from
-    from sfumato.engine.detection_scores import detection_metrics
-    from sfumato.engine.ensembles import load_ensemble, load_predictor
-    from sfumato.engine.networks import NetworkFacts, TrainedNetwork, load_network
-    from sfumato.engine.results import Predictions, RunDirectory
-    from sfumato.engine.robustness import Robustness, evaluate_robustness
-    from sfumato.engine.run_config import RunConfig, training_content
-    from sfumato.engine.tasks import run
-    from sfumato.engine.train import DivergenceError, Trainer
+    from sfumato.engine.evaluation.detection_scores import detection_metrics
+    from sfumato.engine.evaluation.robustness import Robustness, evaluate_robustness
+    from sfumato.engine.runs.directory import Predictions, RunDirectory
+    from sfumato.engine.runs.ensembles import load_ensemble, load_predictor
+    from sfumato.engine.runs.networks import NetworkFacts, TrainedNetwork, load_network
+    from sfumato.engine.tasks.detect import detector_from
+    from sfumato.engine.tasks.execution import run
+    from sfumato.engine.training.checkpoint import (
+        Checkpoint,
+        load_checkpoint,
+        load_weights,
+        save_checkpoint,
+    )
+    from sfumato.engine.training.loop import DivergenceError, Trainer
 
 __all__ = [
     "Checkpoint",
@@ -57,32 +62,32 @@ __all__ = [
 
 # No module here may be called like a name that another one gives.
 _HOMES = {
-    "Checkpoint": "checkpoint",
-    "ConfigError": "config",
-    "DivergenceError": "train",
-    "NetworkFacts": "networks",
-    "Predictions": "results",
-    "Robustness": "robustness",
-    "RunConfig": "run_config",
-    "RunDirectory": "results",
-    "Strict": "config",
-    "TrainConfig": "config",
-    "TrainedNetwork": "networks",
-    "Trainer": "train",
-    "content_hash": "config",
-    "detection_metrics": "detection_scores",
-    "detector_from": "detect",
-    "evaluate_robustness": "robustness",
-    "fingerprint": "config",
-    "load_checkpoint": "checkpoint",
-    "load_ensemble": "ensembles",
-    "load_network": "networks",
-    "load_predictor": "ensembles",
-    "load_weights": "checkpoint",
-    "parse": "config",
-    "run": "tasks",
-    "save_checkpoint": "checkpoint",
-    "training_content": "run_config",
+    "Checkpoint": "training.checkpoint",
+    "ConfigError": "config.sections",
+    "DivergenceError": "training.loop",
+    "NetworkFacts": "runs.networks",
+    "Predictions": "runs.directory",
+    "Robustness": "evaluation.robustness",
+    "RunConfig": "config.run_config",
+    "RunDirectory": "runs.directory",
+    "Strict": "config.sections",
+    "TrainConfig": "config.sections",
+    "TrainedNetwork": "runs.networks",
+    "Trainer": "training.loop",
+    "content_hash": "config.sections",
+    "detection_metrics": "evaluation.detection_scores",
+    "detector_from": "tasks.detect",
+    "evaluate_robustness": "evaluation.robustness",
+    "fingerprint": "config.sections",
+    "load_checkpoint": "training.checkpoint",
+    "load_ensemble": "runs.ensembles",
+    "load_network": "runs.networks",
+    "load_predictor": "runs.ensembles",
+    "load_weights": "training.checkpoint",
+    "parse": "config.sections",
+    "run": "tasks.execution",
+    "save_checkpoint": "training.checkpoint",
+    "training_content": "config.run_config",
 }
 
 

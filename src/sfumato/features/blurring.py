@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_floating
+from sfumato._core.checks import check_choice, check_floating
 
 Padding = Literal["zeros", "replicate", "reflect", "grow"]
 

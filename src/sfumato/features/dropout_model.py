@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from torch import nn
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato.features.insert import insert_after, insert_before, is_plain_sequential
 
 # By name, because libraries bring activations of their own.

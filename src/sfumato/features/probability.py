@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_floating, check_number
+from sfumato._core.checks import check_choice, check_floating, check_number
 
 ProbKind = Literal["tanh", "relu6", "scale", "none", "identity"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato._core.images import check_images, soft_labels
 from sfumato.inputs._arguments import check_range
 from sfumato.inputs.heat import dissipate

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato._core.images import check_images, is_traced, working_dtype
 from sfumato.inputs._arguments import per_image
 from sfumato.inputs.schedules import blur_scale

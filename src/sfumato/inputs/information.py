@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato._core.images import check_images
 from sfumato.inputs.heat import dissipate
 

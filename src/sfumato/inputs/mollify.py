@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, overload
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_integer, check_number
 from sfumato._core.beta import sample_beta
+from sfumato._core.checks import check_choice, check_integer, check_number
 from sfumato._core.images import check_images, soft_labels
 from sfumato.inputs.heat import dissipate
 from sfumato.inputs.noise import diffuse

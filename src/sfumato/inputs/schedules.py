@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato._core.images import is_traced
 from sfumato.inputs._arguments import check_range
 

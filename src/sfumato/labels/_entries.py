@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_floating, check_integer
+from sfumato._core.checks import check_choice, check_floating, check_integer
 from sfumato.ops.softmax import PlainSoftmax, SoftmaxSummary, softmax_summary, valid_entries
 
 Reduction = Literal["mean", "sum", "none"]

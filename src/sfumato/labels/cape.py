@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_floating, check_integer, check_number
+from sfumato._core.checks import check_floating, check_integer, check_number
 from sfumato.labels._entries import (
     Entries,
     Reduction,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 
 LossFunction = Callable[..., Tensor]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 
 
 class CorrectnessHistory(nn.Module):

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_floating, check_number
+from sfumato._core.checks import check_choice, check_floating, check_number
 from sfumato.labels._entries import (
     Entries,
     Reduction,

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
 from sfumato.labels.cross_entropy import cross_entropy_fidelity
 

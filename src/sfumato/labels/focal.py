@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_number
+from sfumato._core.checks import check_choice, check_number
 from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
 from sfumato.labels.cross_entropy import label_weight
 from sfumato.ops.softmax import LEAST_LOG, SoftmaxSummary

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_floating
+from sfumato._core.checks import check_floating
 from sfumato.labels._entries import (
     Reduction,
     check_reduction,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato.labels._entries import (
     Entries,
     Reduction,

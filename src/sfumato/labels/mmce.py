@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato.labels._entries import (
     Entries,
     Reduction,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_integer, check_number
+from sfumato._core.checks import check_choice, check_integer, check_number
 from sfumato.labels.box_area import union_area, union_area_inside
 from sfumato.labels.targets import objectness_labels
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato._checks import check_choice, check_class_indices, check_integer, check_number
+from sfumato._core.checks import check_choice, check_class_indices, check_integer, check_number
 from sfumato.ops.library import is_watched
 
 SmoothingOver = Literal["all", "others"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.metrics.classwise import class_bins
 from sfumato.metrics.scored_samples import flat_rows
 

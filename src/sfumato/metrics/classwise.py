@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato._core.confidence_bins import bin_index
 from sfumato.metrics.scored_samples import flat_rows
 

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_class_indices, check_floating
+from sfumato._core.checks import check_choice, check_class_indices, check_floating
 
 Reference = Literal["previous", "first"]
 _SMALLEST_PROBABILITY = 1e-12

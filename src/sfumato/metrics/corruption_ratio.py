@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice
+from sfumato._core.checks import check_choice
 
 BaselineData = Literal["cifar10", "cifar100", "imagenet", "imagenet-hendrycks"]
 BaselineMetric = Literal["error", "nll", "ece"]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato._core.seeds import draw_seed
 from sfumato.metrics.grouped_bootstrap import resample
 from sfumato.metrics.intervals import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_floating, check_integer
+from sfumato._core.checks import check_floating, check_integer
 from sfumato._core.confidence_bins import bin_index
 from sfumato.metrics.scored_samples import check_distribution
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer, check_number
+from sfumato._core.checks import check_integer, check_number
 
 _CHUNK = 1_000_000
 _CELLS = 16_000

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato.metrics.scored_samples import score
 
 

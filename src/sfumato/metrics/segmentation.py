@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice
+from sfumato._core.checks import check_choice
 from sfumato.metrics.classwise import Reduction
 from sfumato.metrics.scored_samples import check_shapes, entries_that_count
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato.metrics.histogram import Groups, group_by_value
 from sfumato.metrics.scored_samples import score
 

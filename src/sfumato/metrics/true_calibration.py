@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_floating, check_integer
+from sfumato._core.checks import check_choice, check_floating, check_integer
 from sfumato.metrics.calibration import Binning, Norm, error_of_groups
 from sfumato.metrics.histogram import group_by_value
 from sfumato.metrics.scored_samples import Samples, check_distribution

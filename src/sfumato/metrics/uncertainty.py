@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_floating
+from sfumato._core.checks import check_floating
 from sfumato.metrics.scored_samples import check_distribution
 
 

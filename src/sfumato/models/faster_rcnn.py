@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_integer, check_number
+from sfumato._core.checks import check_integer, check_number
 from sfumato._core.evaluation_mode import evaluating
 from sfumato.features.stages import find_stages
 from sfumato.features.trace import record

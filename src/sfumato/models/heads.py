@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer
 
 Head = Literal["gap", "mlp", "gmaxp", "gmedp"]
 

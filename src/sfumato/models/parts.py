@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from torch import nn
 from typing_extensions import TypedDict
 
-from sfumato._checks import check_choice, check_number
+from sfumato._core.checks import check_choice, check_number
 from sfumato.features import Padding, ProbKind, Smooth
 
 Norm = Literal["batch", "group"]

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.models.parts import Activation, Norm, Parts, SmoothOptions, convolution
 
 _DROPOUTS_EACH_WAY = 3

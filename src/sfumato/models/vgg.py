@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from sfumato._checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato.models.heads import Head, classifier
 from sfumato.models.network import StagedNetwork
 from sfumato.models.parts import Activation, Norm, Parts, SmoothOptions, convolution

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from sfumato._checks import check_class_indices
+from sfumato._core.checks import check_class_indices
 from sfumato.ops.library import has_values, is_watched
 from sfumato.ops.softmax_kernel import (
     NOTHING_IGNORED,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_class_indices, check_floating
+from sfumato._core.checks import check_class_indices, check_floating
 from sfumato._core.confidence_bins import bin_index
 
 

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato.predictions.held_out import check_logits, held_out_rows, remember_fit
 
 ORDERS = tuple(float(order) for order in range(10))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato._core.evaluation_mode import keeping_modes
 from sfumato._core.seeds import draw_seed
 from sfumato.predictions.sampling import FoldedSampling, FoldingError

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_floating, check_integer
+from sfumato._core.checks import check_choice, check_floating, check_integer
 from sfumato.predictions.held_out import (
     ece_of_confidences,
     held_out_rows,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.predictions.held_out import ece_of_confidences, held_out_rows
 from sfumato.predictions.temperature import TemperatureScaler
 

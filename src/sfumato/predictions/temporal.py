@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_floating, check_integer, check_number
+from sfumato._core.checks import check_floating, check_integer, check_number
 from sfumato.predictions.held_out import adopt_shapes
 
 

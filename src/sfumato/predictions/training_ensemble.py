@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 
 
 def mean_log_probability(model: nn.Module, images: Tensor, *, samples: int) -> Tensor:

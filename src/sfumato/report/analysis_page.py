@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from sfumato._files import read_json, write_text
+from sfumato._core.files import read_json, write_text
 from sfumato.report.document import document, section, table
 
 

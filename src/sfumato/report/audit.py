@@ -11,8 +11,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from sfumato._core.files import write_json, write_text
 from sfumato._core.metric_descriptions import describe_metric
-from sfumato._files import write_json, write_text
 from sfumato.report.audit_sentences import number, sentences, warnings_of
 from sfumato.report.diagram import reliability_svg
 from sfumato.report.document import DIAGRAM_KEY, document, figure, section, table

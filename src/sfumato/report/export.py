@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sfumato._files import write_text
+from sfumato._core.files import write_text
 from sfumato.report.columns import Column
 from sfumato.report.findings import Findings, Row
 from sfumato.report.notes import note

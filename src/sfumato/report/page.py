@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sfumato._files import remove_leftovers, write_text
+from sfumato._core.files import remove_leftovers, write_text
 from sfumato.report.document import head
 from sfumato.report.findings import Findings, compare_methods
 from sfumato.report.merge import read_studies

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato._files import read_arrays, read_json, read_json_lines, read_yaml
+from sfumato._core.files import read_arrays, read_json, read_json_lines, read_yaml
 
 
 @dataclass(frozen=True)

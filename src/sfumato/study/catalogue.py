@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 
-from sfumato.engine.part_kinds import PLURALS
-from sfumato.engine.parts import Part, parts
+from sfumato.engine.config.part_kinds import PLURALS
+from sfumato.engine.config.parts import Part, parts
 
 
 def catalogue() -> dict[str, dict[str, str]]:

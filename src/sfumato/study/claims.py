@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from sfumato._files import write_json
+from sfumato._core.files import write_json
 
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 180.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from sfumato._files import read_yaml
+from sfumato._core.files import read_yaml
 from sfumato.engine import ConfigError, RunConfig, Strict, parse
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato._files import DamagedFileError, read_json
+from sfumato._core.files import DamagedFileError, read_json
 from sfumato.engine import RunDirectory, content_hash, fingerprint, training_content
-from sfumato.engine.results import TRAININGS
+from sfumato.engine.runs.directory import TRAININGS
 from sfumato.study.config import PlannedRun
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sfumato._yaml import parse_yaml
+from sfumato._core.yaml_files import parse_yaml
 from sfumato.engine import ConfigError, RunConfig
 from sfumato.study.config import StudyConfig
 

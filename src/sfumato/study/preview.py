@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from sfumato.engine import ConfigError, RunConfig
-from sfumato.engine.preflight import check_runs
+from sfumato.engine.config.preflight import check_runs
 from sfumato.study.config import StudyConfig, plan, select
 from sfumato.study.jobs import group_jobs
 from sfumato.study.machine import default_threads

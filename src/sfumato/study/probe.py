@@ -12,7 +12,7 @@ from functools import cache
 import torch
 
 from sfumato.engine import RunConfig, content_hash
-from sfumato.engine.rehearsal import Costs, Rehearsal
+from sfumato.engine.tasks.rehearsal import Costs, Rehearsal
 
 
 @dataclass

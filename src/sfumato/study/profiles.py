@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from sfumato._files import write_json
+from sfumato._core.files import write_json
 from sfumato.analysis import smoothing_profile
-from sfumato.engine.components import build_loss
-from sfumato.engine.parts import find_part
+from sfumato.engine.config.components import build_loss
+from sfumato.engine.config.parts import find_part
 from sfumato.study.config import PlannedRun
 
 _STEPS = 60

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sfumato._files import read_json, write_json
+from sfumato._core.files import read_json, write_json
 from sfumato.engine import fingerprint
 from sfumato.study.board import Board
 from sfumato.study.claims import Observer, newest_claim

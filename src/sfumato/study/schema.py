@@ -10,8 +10,8 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
 from sfumato.engine import RunConfig
-from sfumato.engine.part_kinds import NAME_KINDS, SPEC_KINDS, Kind
-from sfumato.engine.parts import parts
+from sfumato.engine.config.part_kinds import NAME_KINDS, SPEC_KINDS, Kind
+from sfumato.engine.config.parts import parts
 from sfumato.study.config import StudyConfig
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from torch.multiprocessing import ProcessExitedException
 
-from sfumato._files import DamageWarning, read_json, read_unless_damaged, write_json
+from sfumato._core.files import DamageWarning, read_json, read_unless_damaged, write_json
 from sfumato.engine import run
 from sfumato.study.claims import LostClaimError, claimed
 from sfumato.study.config import PlannedRun

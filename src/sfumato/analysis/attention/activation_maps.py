@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato._checks import check_class_indices, check_floating
+from sfumato._core.checks import check_class_indices, check_floating
 from sfumato.analysis.batches import running
 from sfumato.analysis.feature_maps.taps import stage_ends, tapped
 from sfumato.features.stages import map_size

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato.analysis.attention.activation_maps import ActivationMaps
 
 if TYPE_CHECKING:

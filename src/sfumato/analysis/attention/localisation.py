@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 
 _THRESHOLDS = tuple(step / 20 for step in range(1, 20))
 

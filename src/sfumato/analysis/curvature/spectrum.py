@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato._checks import check_choice, check_integer, check_number
+from sfumato._core.checks import check_choice, check_integer, check_number
 from sfumato._core.seeds import draw_seed
 from sfumato.analysis.batches import (
     LossFunction,

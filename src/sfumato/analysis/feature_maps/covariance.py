@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato._core.seeds import draw_seed
 from sfumato.analysis.batches import Mode, device_of, read_batches, running, seeded
 from sfumato.analysis.feature_maps.taps import tapped

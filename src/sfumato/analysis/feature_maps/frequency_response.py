@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_integer, check_number
+from sfumato._core.checks import check_integer, check_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

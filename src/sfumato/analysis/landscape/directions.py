@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from sfumato._checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato._core.seeds import mix_seed
 from sfumato.analysis.batches import trainable
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato.analysis.landscape.surface import LossLandscape
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato.data.annotations.coco import read_coco
 from sfumato.data.annotations.objects import AnnotatedImage, Annotations, OnBadBox
 from sfumato.data.annotations.openimages import read_openimages

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from sfumato._checks import check_choice
+from sfumato._core.checks import check_choice
 
 OnBadBox = Literal["error", "skip", "clip"]
 Box = tuple[float, float, float, float]

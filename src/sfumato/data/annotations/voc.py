@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from sfumato._checks import check_choice
+from sfumato._core.checks import check_choice
 from sfumato.data.annotations.objects import AnnotatedImage, Annotations, BoxReader, OnBadBox
 from sfumato.data.decode import EXTENSIONS
 

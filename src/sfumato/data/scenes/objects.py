@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.data.detection import DetectionDataset, DetectionSplits, Objects
 from sfumato.data.scenes.dice import Dice, derive_seed, generator_for
 from sfumato.data.scenes.draw import (

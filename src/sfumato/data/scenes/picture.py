@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato._checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato.data.dataset import ArrayDataset
 from sfumato.data.scenes.draw import draw_scenes
 from sfumato.data.scenes.sets import generate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer, check_number
+from sfumato._core.checks import check_integer, check_number
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.scenes.dice import derive_seed, generator_for
 from sfumato.data.scenes.draw import draw_scenes

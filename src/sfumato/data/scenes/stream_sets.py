@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.scenes.dice import derive_seed
 from sfumato.data.scenes.video import BACKGROUND, stream

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfumato._checks import check_integer, check_number
+from sfumato._core.checks import check_integer, check_number
 from sfumato.data.scenes.dice import Dice, cosine_sine, derive_seed, generator_for
 from sfumato.data.scenes.draw import (
     ROTATION,

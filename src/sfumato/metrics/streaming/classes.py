@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from sfumato._checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato.metrics.accuracy import label_in_top
 from sfumato.metrics.brier import squared_errors
 from sfumato.metrics.classwise import Reduction, class_gaps, reduce_classes

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sfumato._checks import check_number
+from sfumato._core.checks import check_number
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.selective import (
     accuracy_at_coverage_of_groups,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from sfumato._checks import check_integer
+from sfumato._core.checks import check_integer
 from sfumato.metrics.fine_cells import cell_edges, cell_index, cell_lines, cells_per_unit, num_cells
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import centred_interval, check_resampling

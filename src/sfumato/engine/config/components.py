@@ -1,0 +1,71 @@
+"""Parts of a run, built from its configuration: what the run supplies, and the user's options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from sfumato._core.spec import Spec
+from sfumato.augment import BatchAugment, ObjectnessLabels
+from sfumato.data import ArrayDataset
+from sfumato.engine.config.part_kinds import Kind, Task
+from sfumato.engine.config.parts import resolve_part
+from sfumato.inputs import Mollify
+
+
+def build_part(kind: Kind, spec: Spec, *, task: Task | None = None, **supplied: Any) -> Any:
+    """The part that a spec names; of what is supplied it gets what its signature asks for."""
+    resolved = resolve_part(kind, spec, task)
+    wanted = inspect.signature(resolved.build).parameters
+    taken = {key: value for key, value in supplied.items() if key in wanted}
+    return resolved.build(**taken, **resolved.params)
+
+
+def build_loss(spec: Spec, *, num_samples: int, class_weight: Tensor | None = None) -> nn.Module:
+    """The loss module; `num_samples` goes to losses that keep a history of each sample."""
+    loss: nn.Module = build_part("loss", spec, num_samples=num_samples, class_weight=class_weight)
+    return loss
+
+
+def build_model(spec: Spec, dataset: ArrayDataset) -> nn.Module:
+    """A network for the data's classes and images, with weights from the global random state."""
+    _, channels, height, width = dataset.images.shape
+    return build_network(
+        spec,
+        num_classes=dataset.num_classes,
+        in_channels=channels,
+        image_size=(height, width),
+    )
+
+
+def build_network(
+    spec: Spec, *, num_classes: int, in_channels: int, image_size: tuple[int, int]
+) -> nn.Module:
+    """A network for images and classes of these numbers; only torchvision's ask for the size."""
+    network: nn.Module = build_part(
+        "model", spec, num_classes=num_classes, in_channels=in_channels, image_size=image_size
+    )
+    return network
+
+
+def without_weights(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The same network from scratch, for which nothing is downloaded."""
+    return {**spec, "weights": None} if "weights" in spec else dict(spec)
+
+
+def build_augmentation(spec: Spec | None) -> BatchAugment | None:
+    """The batch augmentation that a spec names."""
+    return None if spec is None else build_part("augment", spec)
+
+
+def build_labels(spec: Spec | None) -> ObjectnessLabels | None:
+    """How labels are made from the image, or None for the data's own."""
+    return None if spec is None else build_part("labels", spec)
+
+
+def build_inputs(spec: Spec | None, *, num_classes: int) -> Mollify | None:
+    """The input smoothing that a spec names."""
+    return None if spec is None else build_part("inputs", spec, num_classes=num_classes)

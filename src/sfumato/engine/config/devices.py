@@ -1,0 +1,32 @@
+"""The devices and processes that a run asks for."""
+
+from __future__ import annotations
+
+import os
+
+from lightning_fabric import Fabric
+
+from sfumato.engine.config.sections import TrainConfig
+
+
+def build_fabric(train: TrainConfig) -> Fabric:
+    """Fabric as a `train` section describes it; nothing is started yet."""
+    return Fabric(
+        accelerator=train.accelerator,
+        devices=train.devices,
+        strategy=_strategy(train),
+        precision=train.precision,
+        num_nodes=train.num_nodes,
+    )
+
+
+def _strategy(train: TrainConfig) -> str:
+    """Plain DDP starts its processes itself, instead of giving the whole command once more.
+
+    Under torchrun and srun the processes are there already.
+    """
+    several = isinstance(train.devices, int) and train.devices > 1 and train.num_nodes == 1
+    started = "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_STEP_ID" in os.environ
+    if several and not started and train.strategy in ("auto", "ddp"):
+        return "ddp_spawn"
+    return train.strategy

@@ -1,0 +1,191 @@
+"""The one table of what a study can name.
+
+Configuration, `sfumato list`, the JSON schema, the command line, the contract tests and the
+benchmark of the losses read it, so a line here is all that a new part needs. The callable's
+signature is the list of its options; what a loss needs is declared on its class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sfumato import corruptions, labels
+from sfumato._core.spec import Resolved, Spec, parameters, resolve
+from sfumato.augment import ObjectnessLabels
+from sfumato.augment.named import AUGMENTATIONS
+from sfumato.data import DETECTION_SOURCES, SOURCES
+from sfumato.data.load import SEGMENTATION_SOURCES
+from sfumato.engine.config.part_kinds import Kind, Task
+from sfumato.engine.config.torchvision_networks import torchvision_network
+from sfumato.engine.training.transforms import mollify
+from sfumato.models import faster_rcnn, is_segmentation_model, resnet, unet, vgg
+from sfumato.predictions import MCDropout, TemporalSmoother
+
+# Set from the data or by the run, never by the user.
+SUPPLIED: Mapping[Kind, tuple[str, ...]] = {
+    "model": ("num_classes", "in_channels", "image_size", "classifier", "mean", "std"),
+    "loss": ("num_samples", "class_weight", "reduction"),
+    "inputs": ("num_classes",),
+    "predict": ("model", "max_batch", "cut_threshold"),
+    "corruptions": ("images", "name", "severity", "constants", "generator"),
+    "perturbations": ("images", "name", "generator"),
+}
+_ANY = "NAME"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that a study can name.
+
+    Attributes:
+        kind: the key of a study file under which it is named.
+        name: its name there; `torchvision:NAME` is a family, with anything in place of NAME.
+        build: makes it; a family's takes NAME first.
+        tasks: the tasks that can use it.
+    """
+
+    kind: Kind
+    name: str
+    build: Callable[..., Any]
+    tasks: tuple[Task, ...] = ("classify", "segment")
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """What a user may set."""
+        found = parameters(self.build, supplied=SUPPLIED.get(self.kind, ()))
+        return dict(list(found.items())[1:]) if self.is_family else found
+
+    @property
+    def is_family(self) -> bool:
+        return self.name.endswith(_ANY)
+
+    @property
+    def prefix(self) -> str:
+        """How the names of a family begin."""
+        return self.name.removesuffix(_ANY)
+
+    def takes(self, parameter: str) -> bool:
+        """Whether `build` has a parameter of this name, as a loss with a history `num_samples`."""
+        return parameter in inspect.signature(self.build).parameters
+
+    @property
+    def is_of_single_entries(self) -> bool:
+        """Of a loss: whether each entry's value depends on that entry alone."""
+        return getattr(self.build, "is_of_single_entries", False)
+
+    @property
+    def takes_soft_targets(self) -> bool:
+        """Of a loss: whether a target may be a distribution over the classes."""
+        return getattr(self.build, "takes_soft_targets", True)
+
+
+def _data_task(name: str) -> Task:
+    return "segment" if name in SEGMENTATION_SOURCES else "classify"
+
+
+def _augment_tasks(name: str) -> tuple[Task, ...]:
+    """Policies and mixing are for single labels; a detector only flips, which `basic` can."""
+    others: dict[str, tuple[Task, ...]] = {
+        "basic": ("classify", "segment", "detect"),
+        "window": ("segment",),
+    }
+    return others.get(name, ("classify",))
+
+
+PARTS: tuple[Part, ...] = (
+    *(Part("data", name, build, (_data_task(name),)) for name, build in SOURCES.items()),
+    *(Part("data", name, build, ("detect",)) for name, build in DETECTION_SOURCES.items()),
+    Part("model", "resnet", resnet, ("classify",)),
+    Part("model", "vgg", vgg, ("classify",)),
+    Part("model", "unet", unet, ("segment",)),
+    Part("model", "faster_rcnn", faster_rcnn, ("detect",)),
+    Part("model", "torchvision:NAME", torchvision_network),
+    Part("loss", "cross_entropy", labels.CrossEntropyLoss),
+    Part("loss", "focal", labels.FocalLoss),
+    Part("loss", "flsd", labels.FLSDLoss),
+    Part("loss", "ecp", labels.ECPLoss),
+    Part("loss", "mmce", labels.MMCELoss),
+    Part("loss", "mdca", labels.MDCALoss),
+    Part("loss", "cpc", labels.CPCLoss),
+    Part("loss", "crl", labels.CRLLoss),
+    Part("loss", "cape", labels.CaPELoss),
+    Part("loss", "mbls", labels.MbLSLoss),
+    Part("loss", "acls", labels.ACLSLoss),
+    Part("loss", "normalised_cross_entropy", labels.NormalisedCrossEntropyLoss),
+    *(Part("augment", name, build, _augment_tasks(name)) for name, build in AUGMENTATIONS.items()),
+    Part("inputs", "mollify", mollify, ("classify",)),
+    Part("labels", "objectness", ObjectnessLabels, ("classify",)),
+    Part("predict", "mc_dropout", MCDropout),
+    Part("predict", "temporal", TemporalSmoother, ("segment",)),
+    *(
+        Part("corruptions", name, partial(corruptions.corrupt, name=name), ("classify",))
+        for name in (*corruptions.CORRUPTIONS, *corruptions.EXTRA_CORRUPTIONS)
+    ),
+    *(
+        Part("perturbations", name, partial(corruptions.perturb, name=name), ("classify",))
+        for name in (*corruptions.PERTURBATIONS, *corruptions.HARDER_PERTURBATIONS)
+    ),
+)
+
+
+def parts(kind: Kind, task: Task | None = None) -> dict[str, Part]:
+    """The parts of a kind by name, families included; with a task, those that it can use.
+
+    Example:
+        >>> list(parts("model", "segment"))
+        ['unet', 'torchvision:NAME']
+    """
+    return {
+        part.name: part
+        for part in PARTS
+        if part.kind == kind and (task is None or task in part.tasks)
+    }
+
+
+def find_part(kind: Kind, name: str) -> Part:
+    """The part of this name, which may be a member of a family.
+
+    Raises:
+        KeyError: there is none; `resolve_part` says so in words.
+
+    Example:
+        >>> find_part("model", "torchvision:fcn_resnet50").tasks
+        ('segment',)
+    """
+    return _named(kind, name)[name]
+
+
+def resolve_part(kind: Kind, spec: Spec, task: Task | None = None) -> Resolved:
+    """Check a spec against the table without calling anything; see `resolve`.
+
+    Args:
+        kind: what the spec names.
+        spec: a name, or a mapping with `name` and parameters.
+        task: leave out the parts that this task can't use.
+    """
+    name = spec.get("name") if isinstance(spec, Mapping) else spec
+    found = _named(kind, name)
+    table = {key: part.build for key, part in found.items() if task in (None, *part.tasks)}
+    return resolve(spec, table, kind, supplied=SUPPLIED.get(kind, ()))
+
+
+def _named(kind: Kind, name: Any) -> dict[str, Part]:
+    """The parts of a kind, with the member of a family that has this name instead of families."""
+    found = parts(kind)
+    members = {}
+    for family in [part for part in found.values() if part.is_family]:
+        del found[family.name]
+        if isinstance(name, str) and name.startswith(family.prefix):
+            members[name] = _member(family, name)
+    return {**found, **members}
+
+
+def _member(family: Part, name: str) -> Part:
+    inner = name.removeprefix(family.prefix)
+    task: Task = "segment" if is_segmentation_model(inner) else "classify"
+    return dataclasses.replace(family, name=name, build=partial(family.build, inner), tasks=(task,))

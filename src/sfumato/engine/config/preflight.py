@@ -1,0 +1,211 @@
+"""What can be known to fail before the first epoch: data, devices and networks, looked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from sfumato.augment import label_samples
+from sfumato.data import DataSplits, load_detection_data, single_objects
+from sfumato.engine.config.components import (
+    build_labels,
+    build_network,
+    build_part,
+    without_weights,
+)
+from sfumato.engine.config.devices import build_fabric
+from sfumato.engine.config.run_config import RunConfig
+from sfumato.engine.config.sections import ConfigError, content_hash, parse
+from sfumato.engine.evaluation.context import objectness_of
+from sfumato.engine.evaluation.pixels import smooth_streams
+from sfumato.engine.runs.networks import load_network
+from sfumato.engine.runs.splits import load_splits
+from sfumato.models.torchvision_models import check_weights
+from sfumato.predictions import MCDropout
+
+_DEVICE_KEYS = {"accelerator", "devices", "strategy", "precision", "num_nodes"}
+
+
+class _Images(NamedTuple):
+    """What a network takes from its data."""
+
+    num_classes: int
+    in_channels: int
+    image_size: tuple[int, int]
+
+
+def check_runs(configs: Sequence[RunConfig], *, devices: bool = True) -> None:
+    """Raise, in one line, what would make a run fail that looks at data, devices and networks.
+
+    Every distinct data source is loaded once, every distinct network is built once and given two
+    blank images. Nothing is trained, and no pretrained weights are fetched. Pass the runs that
+    wait: what has finished needs neither data nor devices.
+
+    Args:
+        configs: the configurations of the runs.
+        devices: whether this machine is the one that will run them; not so on a cluster.
+
+    Raises:
+        ConfigError: the data can't be loaded or lacks what a run needs of it, the devices don't
+            exist, or a network can't be built, doesn't take the images, or has no dropout for
+            `predict.mc_dropout`, `evaluate.ensemble_sizes` or `train.passes`.
+
+    Example:
+        >>> data = {"name": "scenes", "train": 20, "validation": 5, "test": 5}
+        >>> run = RunConfig(data=data, model="resnet", predict={"mc_dropout": 5})
+        >>> check_runs([run])  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        sfumato.engine.config.ConfigError: model resnet: predict.mc_dropout needs a network with ...
+    """
+    every = [each for config in configs for each in (*_recipe(config), config)]
+    if devices:
+        for config in _distinct(every, lambda each: each.train.model_dump(include=_DEVICE_KEYS)):
+            with _one_line("train"):
+                build_fabric(config.train)
+    images: dict[str, _Images] = {}
+    for source in _distinct(every, lambda each: each.data):
+        name = content_hash(source.data)
+        users = [each for each in every if content_hash(each.data) == name]
+        with _one_line(f"data {source.data['name']}"):
+            images[name] = _look_at(users)
+    for config in _distinct(every, _network_content):
+        with _one_line(f"model {config.model['name']}"):
+            _check_network(config, images)
+
+
+def _recipe(config: RunConfig) -> list[RunConfig]:
+    """The classifier that a detector trains first."""
+    if not isinstance(config.classifier, dict):
+        return []
+    return [parse(RunConfig, config.classifier, "classifier")]
+
+
+def _look_at(users: Sequence[RunConfig]) -> _Images:
+    """Load the data that these runs share and see that each finds in it what it needs."""
+    spec = users[0].data
+    if users[0].task == "detect":
+        found = load_detection_data(spec)
+        return _Images(len(found.classes), 3, (0, 0))
+    data = load_splits(spec)
+    for config in users:
+        _check_annotations(config, data)
+    _, channels, height, width = data.train.images.shape
+    return _Images(data.train.num_classes, channels, (height, width))
+
+
+def _check_annotations(config: RunConfig, data: DataSplits) -> None:
+    label_samples(build_labels(config.labels), data.train, None)
+    if config.objects is not None:
+        single_objects(data.train.subset(torch.arange(1)))
+    if config.evaluate.context:
+        objectness_of(data.test)
+    for part in (data.validation, data.test):
+        smooth_streams(config.predict.temporal, part)
+
+
+def _network_content(config: RunConfig) -> dict[str, Any]:
+    """All that decides whether a network can be built, takes the images and can be sampled."""
+    return {
+        "data": config.data,
+        "model": config.model,
+        "classifier": config.classifier,
+        "dropout": _dropout_users(config),
+        "single": config.train.batch_size == 1,
+    }
+
+
+def _check_network(config: RunConfig, images: dict[str, _Images]) -> None:
+    if config.task == "detect":
+        _build_detector(config, images)
+        return
+    given = images[content_hash(config.data)]
+    network = _build_classifier(config, given)
+    rows = 1 if config.train.batch_size == 1 else 2
+    blank = torch.zeros(rows, given.in_channels, *given.image_size)
+    with torch.no_grad():
+        logits = network.train()(blank)
+        _check_logits(logits, blank, given.num_classes)
+        if users := _dropout_users(config):
+            _check_dropout(network, blank, users)
+
+
+def _build_classifier(config: RunConfig, given: _Images) -> nn.Module:
+    name, weights = config.model["name"], config.model.get("weights")
+    if weights is not None:
+        check_weights(name.partition(":")[2], weights)
+    return build_network(without_weights(config.model), **given._asdict())
+
+
+def _build_detector(config: RunConfig, images: dict[str, _Images]) -> nn.Module:
+    if isinstance(config.classifier, dict):
+        (recipe,) = _recipe(config)
+        trunk = _build_classifier(recipe, images[content_hash(recipe.data)])
+    else:
+        trunk = load_network(str(config.classifier)).network
+    detector: nn.Module = build_part(
+        "model",
+        config.model,
+        task="detect",
+        classifier=trunk,
+        num_classes=images[content_hash(config.data)].num_classes,
+        mean=(0.0,) * 3,
+        std=(1.0,) * 3,
+    )
+    return detector
+
+
+def _check_logits(logits: Any, images: torch.Tensor, num_classes: int) -> None:
+    if isinstance(logits, torch.Tensor) and logits.shape[:2] == (len(images), num_classes):
+        return
+    found = getattr(logits, "shape", None)
+    raise ValueError(
+        f"in training it must return logits ({len(images)}, {num_classes}, ...) for "
+        f"{len(images)} images, it returned {type(logits).__name__} {found and tuple(found)}"
+    )
+
+
+def _dropout_users(config: RunConfig) -> list[str]:
+    """The keys that make no sense without dropout."""
+    asked = {
+        "predict.mc_dropout": config.predict.mc_dropout,
+        "evaluate.ensemble_sizes": config.evaluate.ensemble_sizes,
+        "train.passes": config.train.passes > 1,
+    }
+    return [key for key, wanted in asked.items() if wanted]
+
+
+def _check_dropout(network: nn.Module, images: torch.Tensor, users: list[str]) -> None:
+    try:
+        MCDropout(network, samples=1)(images)
+    except ValueError as error:
+        raise ValueError(
+            f"{' and '.join(users)} needs a network with dropout, and this has none: give the "
+            "model a rate, as dropout: 0.1, or leave the key out"
+        ) from error
+
+
+def _distinct(
+    configs: Sequence[RunConfig], content: Callable[[RunConfig], dict[str, Any]]
+) -> list[RunConfig]:
+    """The first configuration of each content."""
+    first: dict[str, RunConfig] = {}
+    for config in configs:
+        first.setdefault(content_hash(content(config)), config)
+    return list(first.values())
+
+
+@contextmanager
+def _one_line(where: str) -> Iterator[None]:
+    """Whatever fails inside would fail in every run: say it once, as a mistake in the study."""
+    try:
+        yield
+    except Exception as error:
+        message = " ".join(str(error).split())
+        kind = "" if isinstance(error, ValueError | TypeError | OSError) else type(error).__name__
+        said = ": ".join(part for part in (where, kind, message) if part)
+        raise ConfigError(said) from error

@@ -1,0 +1,148 @@
+"""The configuration of one run: everything that decides its numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from sfumato._core.spec import Spec
+from sfumato.corruptions import CORRUPTIONS, PERTURBATIONS
+from sfumato.engine.config.part_kinds import SPEC_KINDS, Kind, Task
+from sfumato.engine.config.parts import parts, resolve_part
+from sfumato.engine.config.sections import Strict, TrainConfig, parse
+from sfumato.engine.config.task_rules import check_task
+
+
+class TemporalConfig(Strict):
+    """Temporal smoothing over past frames, with weights exp(-decay k)."""
+
+    length: int = Field(5, ge=0)
+    decay: float = Field(0.8, ge=0)
+
+
+class PredictConfig(Strict):
+    """How a trained network predicts: once, or as the mean over dropout masks, or over time.
+
+    With both, each frame is the mean over `mc_dropout` masks (1 in the paper) and then smoothed.
+    """
+
+    mc_dropout: int | None = Field(None, ge=1)
+    # Left out of the configuration, and so of the run's name, where it is not used.
+    temporal: TemporalConfig | None = Field(None, exclude_if=lambda value: value is None)
+
+
+class ObjectsConfig(Strict):
+    """What happens to the training images' annotated objects before training.
+
+    `single` makes one sample of each object, the others painted over; `context` is the share of
+    context-only images, labelled uniformly, in the training set.
+    """
+
+    single: bool = False
+    context: float = Field(0.0, ge=0, lt=1)
+
+
+def _unused(value: Any) -> bool:
+    """Sections that came later are left out where unused, so that older runs keep their names."""
+    return value is None or value is False or value == []
+
+
+class EvaluateConfig(Strict):
+    """What is measured besides the clean validation and test sets.
+
+    `context` measures confidence on context-only test images and against objectness,
+    `perturbations` how steady predictions stay along sequences of slightly changed images (the
+    first `corrupted_images`, as for corruptions), `temperature` the test set and the corrupted
+    images after a temperature that was fitted on validation predictions.
+    """
+
+    resamples: int = Field(1000, ge=0)
+    corruptions: Literal["all"] | list[str] = Field([])
+    severities: list[int] = Field([1, 2, 3, 4, 5])
+    corrupted_images: int | None = Field(None, ge=1)
+    ensemble_sizes: list[int] = Field([])
+    context: bool = Field(False, exclude_if=_unused)
+    perturbations: Literal["all"] | list[str] = Field([], exclude_if=_unused)
+    temperature: bool = Field(False, exclude_if=_unused)
+
+    @model_validator(mode="after")
+    def _known(self) -> EvaluateConfig:
+        _check_names("perturbations", self.perturbation_names)
+        _check_names("corruptions", self.corruption_names)
+        if not set(self.severities) <= {1, 2, 3, 4, 5} or not self.severities:
+            raise ValueError(f"severities must be from 1 to 5, got {self.severities}")
+        if any(size < 1 for size in self.ensemble_sizes):
+            raise ValueError(f"ensemble_sizes must be at least 1, got {self.ensemble_sizes}")
+        return self
+
+    @property
+    def corruption_names(self) -> tuple[str, ...]:
+        return CORRUPTIONS if self.corruptions == "all" else tuple(self.corruptions)
+
+    @property
+    def perturbation_names(self) -> tuple[str, ...]:
+        return PERTURBATIONS if self.perturbations == "all" else tuple(self.perturbations)
+
+
+def _check_names(kind: Kind, names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in parts(kind):
+            choices = ", ".join(parts(kind))
+            raise ValueError(f"unknown {kind.removesuffix('s')} {name!r}; choose from {choices}")
+
+
+class RunConfig(Strict):
+    """Data, network, loss, training and evaluation. Specs are kept resolved, defaults included."""
+
+    task: Task = "classify"
+    data: dict[str, Any]
+    model: dict[str, Any]
+    loss: dict[str, Any] = Field({"name": "cross_entropy"}, validate_default=True)
+    augment: dict[str, Any] | None = None
+    inputs: dict[str, Any] | None = None
+    labels: dict[str, Any] | None = Field(None, exclude_if=_unused)
+    objects: ObjectsConfig | None = Field(None, exclude_if=_unused)
+    train: TrainConfig = TrainConfig()
+    predict: PredictConfig = PredictConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    class_weight: Literal["equal", "median_frequency"] = Field(
+        "equal", exclude_if=lambda value: value == "equal"
+    )
+    seed: int = Field(0, ge=0)
+    # For task detect: the classifier whose trunk is used, as a run's directory or as a recipe.
+    classifier: dict[str, Any] | str | None = Field(None, exclude_if=lambda value: value is None)
+
+    @model_validator(mode="after")
+    def _fits_task(self) -> RunConfig:
+        check_task(self)
+        return self
+
+    @field_validator(*SPEC_KINDS, mode="before")
+    @classmethod
+    def _known_part(cls, spec: Spec | None, info: ValidationInfo) -> dict[str, Any] | None:
+        kind = cast(Kind, info.field_name)
+        if spec is None and cls.model_fields[kind].default is None:
+            return None
+        try:
+            return resolve_part(kind, cast(Spec, spec)).config
+        except TypeError as error:  # pydantic reports ValueError only
+            raise ValueError(str(error)) from None
+
+    @field_validator("classifier", mode="before")
+    @classmethod
+    def _classifier(cls, content: Any, info: ValidationInfo) -> Any:
+        """A recipe is kept resolved; it has the run's seed where it names none."""
+        if not isinstance(content, dict):
+            return content
+        recipe = parse(cls, {"seed": info.data.get("seed", 0), **content}, "classifier")
+        return recipe.model_dump(mode="json")
+
+
+# They read the weights and never change them; every other section decides the weights.
+AFTER_TRAINING = ("predict", "evaluate")
+
+
+def training_content(config: RunConfig) -> dict[str, Any]:
+    """All of a configuration that decides the weights: what names the directory of a training."""
+    return config.model_dump(mode="json", exclude=set(AFTER_TRAINING))

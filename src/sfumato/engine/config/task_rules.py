@@ -1,0 +1,169 @@
+"""Which parts of a configuration go together with which task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sfumato.engine.config.components import build_augmentation
+from sfumato.engine.config.part_kinds import Kind, Task
+from sfumato.engine.config.parts import find_part, parts, resolve_part
+from sfumato.engine.training.transforms import batch_transform
+
+if TYPE_CHECKING:
+    from sfumato.engine.config.run_config import RunConfig
+
+
+def check_task(config: RunConfig) -> None:
+    """Raise unless every section is one that the task of the run can use."""
+    if config.task == "segment":
+        _check_segment(config)
+    elif config.task == "detect":
+        _check_detect(config)
+    else:
+        _check_classify(config)
+    if config.task != "detect":
+        _require(config.classifier is None, "classifier is for task: detect")
+
+
+def _check_segment(config: RunConfig) -> None:
+    _require(
+        _serves("data", config, "segment"),
+        f"task: segment needs label maps; data may be {_names('data', 'segment')}, "
+        f"got {config.data['name']}",
+    )
+    _require(
+        _serves("model", config, "segment"),
+        f"task: segment needs a network with one output a pixel: {_names('model', 'segment')} "
+        f"such as torchvision:deeplabv3_mobilenet_v3_large, got {config.model['name']}",
+    )
+    _require(
+        config.augment is None or _serves("augment", config, "segment"),
+        f"task: segment augments with {_names('augment', 'segment')}, got {config.augment}",
+    )
+    _require(config.inputs is None, "inputs: mollification is for task: classify")
+    loss = find_part("loss", config.loss["name"])
+    _require(
+        not loss.takes("num_samples"),
+        f"loss: {loss.name} keeps a history of whole images; choose another",
+    )
+    wanted = config.evaluate
+    _require(not wanted.corruption_names, "evaluate.corruptions is for task: classify")
+    for name in ("ensemble_sizes", "perturbations", "temperature", "context"):
+        _require(not getattr(wanted, name), f"evaluate.{name} is for task: classify")
+    if config.class_weight != "equal":
+        takers = [each.name for each in parts("loss").values() if each.takes("class_weight")]
+        _require(
+            loss.name in takers,
+            f"class_weight: {config.class_weight} needs one of the losses {', '.join(takers)}, "
+            f"got {loss.name}",
+        )
+
+
+def _check_detect(config: RunConfig) -> None:
+    _require(
+        _serves("data", config, "detect"),
+        f"task: detect needs boxes; data may be {_names('data', 'detect')}, "
+        f"got {config.data['name']}",
+    )
+    _require(
+        _serves("model", config, "detect"),
+        f"task: detect needs a detector: {_names('model', 'detect')}, got {config.model['name']}",
+    )
+    _require(config.inputs is None, "inputs: mollification is for task: classify")
+    for section in ("labels", "objects"):
+        _require(
+            getattr(config, section) is None,
+            f"{section} is for task: classify; write the classifier's under classifier:",
+        )
+    fields = type(config).model_fields
+    defaults = {
+        "loss": resolve_part("loss", fields["loss"].default).config,
+        "predict": fields["predict"].default,
+        "evaluate": fields["evaluate"].default,
+    }
+    for section, default in defaults.items():
+        _require(
+            getattr(config, section) == default,
+            f"{section}: a detector has its own; leave the section out, or write the "
+            "classifier's under classifier:",
+        )
+    augment = {} if config.augment is None else config.augment
+    flips_only = augment.get("name", "basic") == "basic" and not (
+        augment.get("crop") or augment.get("rotation")
+    )
+    _require(flips_only, "task: detect augments with {name: basic, crop: 0} (flips) only")
+    _require(config.train.passes == 1, "train.passes is for task: classify")
+    _require(config.class_weight == "equal", "class_weight is for task: segment")
+    _check_classifier(config)
+
+
+def _check_classifier(config: RunConfig) -> None:
+    """The classifier is trained by the same processes, just before."""
+    _require(
+        config.classifier is not None,
+        "task: detect needs classifier: the directory of a run, or a recipe (data, model, loss, "
+        "train ...) to train first",
+    )
+    if isinstance(config.classifier, dict):
+        _require(config.classifier["task"] == "classify", "classifier.task must be classify")
+        for key in ("accelerator", "devices", "strategy", "precision", "num_nodes"):
+            ours, theirs = getattr(config.train, key), config.classifier["train"][key]
+            _require(
+                ours == theirs, f"classifier.train.{key} must be train.{key} ({ours}), got {theirs}"
+            )
+
+
+def _check_classify(config: RunConfig) -> None:
+    _require(
+        not (_serves("data", config, "detect") or _serves("model", config, "detect")),
+        f"data {config.data['name']} and model {config.model['name']}: for boxes say task: detect",
+    )
+    _require(
+        _serves("data", config, "classify"),
+        f"data {config.data['name']} has label maps: say task: segment",
+    )
+    _require(
+        _serves("model", config, "classify"),
+        f"model {config.model['name']} labels every pixel: say task: segment",
+    )
+    _require(
+        config.augment is None or _serves("augment", config, "classify"),
+        f"augment: {config.augment and config.augment['name']} is for task: segment",
+    )
+    _require(config.predict.temporal is None, "predict.temporal is for task: segment")
+    _require(config.class_weight == "equal", "class_weight is for task: segment")
+    _check_targets(config)
+
+
+def _check_targets(config: RunConfig) -> None:
+    """Known from the configuration, so it needs not wait for the first batch."""
+    loss = find_part("loss", config.loss["name"])
+    if loss.takes_soft_targets:
+        return
+    softens = {
+        "inputs": config.inputs is not None,
+        "augment": batch_transform(2, build_augmentation(config.augment), None) is not None,
+        "labels": config.labels is not None,
+        "objects.context": config.objects is not None and config.objects.context > 0,
+    }
+    found = " and ".join(section for section, does in softens.items() if does)
+    takers = ", ".join(each.name for each in parts("loss").values() if each.takes_soft_targets)
+    _require(
+        not found,
+        f"loss: {loss.name} is defined for classes, but {found} makes soft labels. Leave that out, "
+        f"or choose one of the losses {takers}",
+    )
+
+
+def _serves(kind: Kind, config: RunConfig, task: Task) -> bool:
+    """Whether the part that the run names under `kind` can be used by the task."""
+    return task in find_part(kind, getattr(config, kind)["name"]).tasks
+
+
+def _names(kind: Kind, task: Task) -> str:
+    return " or ".join(parts(kind, task))
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

@@ -1,0 +1,260 @@
+"""What a run measures on its trained network."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from sfumato._core.seeds import fold_seed
+from sfumato.data import ArrayDataset, TensorLoader, context_only
+from sfumato.engine.config.run_config import RunConfig
+from sfumato.engine.evaluation.context import evaluate_context, objectness_metrics, objectness_of
+from sfumato.engine.evaluation.corrupted import cell_arrays, measure_corrupted
+from sfumato.engine.evaluation.mistakes import write_mistakes
+from sfumato.engine.evaluation.predict import predict, predict_here
+from sfumato.engine.evaluation.replicates import Replicates
+from sfumato.engine.evaluation.robustness import predict_corrupted
+from sfumato.engine.evaluation.split_metrics import measure_split, posterior_of, reliability_bins
+from sfumato.engine.evaluation.steadiness import evaluate_steadiness
+from sfumato.engine.evaluation.stochastic import LogProbabilities, SampleCurve
+from sfumato.engine.runs.directory import Arrays, Predictions, RunDirectory
+from sfumato.engine.runs.progress import progress_bar
+from sfumato.predictions import MCDropout, TemperatureScaler
+
+_SCALED = ("nll", "ece", "aece", "aurc", "accuracy_at_80", "true_calibration_error", "true_ece")
+
+
+@dataclass
+class Evaluator:
+    """Predicts and measures, as the run's `predict` and `evaluate` sections say.
+
+    What costs passes through the network is kept in the run's directory by its content, and
+    computed once. Each part has a random stream of its own, so that its numbers do not depend on
+    which other parts are computed.
+    """
+
+    fabric: Fabric
+    config: RunConfig
+    network: nn.Module
+    run: RunDirectory
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    show: bool
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        samples = self.config.predict.mc_dropout
+        self.predictor = self.network
+        if samples is not None:
+            self.predictor = LogProbabilities(MCDropout(self._plain(), samples))
+        self.curve: SampleCurve | None = None
+        self.replicates = Replicates(self.config.evaluate.resamples)
+
+    def clean(self, name: str, loader: TensorLoader) -> None:
+        """Predict a split, keep its predictions, measure them; all processes take part."""
+        kept = self.fabric.is_global_zero and self.run.link_predictions(name)
+        if not self.fabric.broadcast(kept):
+            self._seed(name)
+            began = time.perf_counter()
+            predictor = self._curve_predictor() if name == "test" else self.predictor
+            with progress_bar(f"predicting {name}", len(loader), show=self.show) as bar:
+                predicted = predict(predictor, loader, self.fabric, bar)
+            if self.fabric.is_global_zero:
+                seconds = time.perf_counter() - began
+                self.run.write_predictions(name, predicted, seconds=seconds)
+        if self.fabric.is_global_zero:
+            self.metrics[name] = self._measured(name, loader.dataset)
+
+    def _measured(self, name: str, dataset: ArrayDataset) -> dict[str, Any]:
+        """The metrics of a split; those of the test set are resampled, and its mistakes kept."""
+        found, is_test = self.run.read_predictions(name), name == "test"
+        if is_test:
+            write_mistakes(self.run, found, dataset)
+        values = measure_split(
+            found,
+            posterior=posterior_of(dataset),
+            replicates=self.replicates if is_test else None,
+        )
+        bins = reliability_bins(found)
+        return {**values, "samples": len(found.labels), "reliability": bins}
+
+    def finish(self, test: ArrayDataset) -> dict[str, Any]:
+        """The evaluations that one process does alone, and all metrics of the run."""
+        wanted = self.config.evaluate
+        if sizes := wanted.ensemble_sizes:
+            # How many samples a prediction takes decides the passes, smaller ensembles included.
+            content = {"sizes": sizes, "passes of": self.config.predict.model_dump(mode="json")}
+            self.metrics["ensemble"] = self.run.keep(
+                "ensemble", content, lambda: self._ensemble_curve(test, sizes)
+            )
+        if wanted.context:
+            self._context(test)
+        scaler = self._fitted_scaler() if wanted.temperature else None
+        if scaler is not None:
+            self.metrics["scaled"] = self._scaled(scaler, test)
+        part = test
+        if wanted.corrupted_images is not None:
+            part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
+        if wanted.corruption_names:
+            self._corrupted(part, scaler)
+        if wanted.perturbation_names:
+            self.metrics["perturbed"] = self._perturbed(part)
+        self.replicates.write(self.run.path)
+        return self.metrics
+
+    def _fitted_scaler(self) -> TemperatureScaler:
+        """With the temperature that suits the validation set best, by NLL."""
+        held_out = self.run.read_predictions("validation")
+        return TemperatureScaler().fit(held_out.logits, held_out.labels)
+
+    def _scaled(self, scaler: TemperatureScaler, test: ArrayDataset) -> dict[str, Any]:
+        found = self.run.read_predictions("test")
+        values = measure_split(
+            Predictions(scaler(found.logits), found.labels, found.index),
+            posterior=posterior_of(test),
+            replicates=self.replicates,
+            split="scaled",
+            names=_SCALED,
+        )
+        return {"temperature": scaler.temperature, **values}
+
+    def _perturbed(self, part: ArrayDataset) -> dict[str, Any]:
+        """Steadiness sequence by sequence, and the means over them."""
+        names = self.config.evaluate.perturbation_names
+        cells: dict[str, dict[str, float]] = {}
+        with progress_bar("perturbations", len(names), show=self.show) as bar:
+            for name in names:
+                cells[name] = self._perturbed_cell(part, name)
+                bar.advance(name)
+        means = {
+            key: sum(cell[key] for cell in cells.values()) / len(cells)
+            for key in next(iter(cells.values()))
+        }
+        return {**means, "cells": cells}
+
+    def _perturbed_cell(self, part: ArrayDataset, name: str) -> dict[str, float]:
+        what = f"perturbed-{name}"
+
+        def compute() -> dict[str, float]:
+            self._seed(what)
+            device = self.fabric.device
+            return evaluate_steadiness(
+                self.predictor, part, name, mean=self.mean, std=self.std, device=device
+            )
+
+        content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
+        return self.run.keep(what, content, compute)
+
+    def _corrupted(self, part: ArrayDataset, scaler: TemperatureScaler | None) -> None:
+        """Robustness cell by cell, so that one more type or severity costs only itself."""
+        wanted = self.config.evaluate
+        names, severities = wanted.corruption_names, wanted.severities
+        plain, scaled = [], []
+        with progress_bar("corruptions", len(names) * len(severities), show=self.show) as bar:
+            for name in names:
+                for severity in severities:
+                    cell = self._corrupted_cell(part, name, severity, scaler)
+                    plain.append(cell[0])
+                    scaled += cell[1:]
+                    bar.advance(f"{name} {severity}")
+        for split, cells in (("corrupted", plain), ("scaled.corrupted", scaled)):
+            if cells:
+                place = self.metrics if split == "corrupted" else self.metrics["scaled"]
+                place["corrupted"] = measure_corrupted(
+                    cells,
+                    part.labels,
+                    names=names,
+                    severities=severities,
+                    replicates=self.replicates,
+                    split=split,
+                )
+
+    def _corrupted_cell(
+        self, part: ArrayDataset, name: str, severity: int, scaler: TemperatureScaler | None
+    ) -> list[Arrays]:
+        """What is known of each image, from the plain logits and, with a scaler, scaled ones."""
+        what = f"corrupted-{name}-{severity}"
+
+        @cache  # one set of passes for both, and none where both are kept
+        def logits() -> Tensor:
+            self._seed(what)
+            found, _ = predict_corrupted(
+                self.predictor,
+                part,
+                name,
+                severity,
+                mean=self.mean,
+                std=self.std,
+                device=self.fabric.device,
+            )
+            return found
+
+        def kept(content: dict[str, Any], scale: Callable[[Tensor], Tensor]) -> Arrays:
+            def compute() -> Arrays:
+                return cell_arrays(scale(logits()), part.labels)
+
+            return self.run.keep_arrays(what, content, compute)
+
+        content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
+        cells = [kept(content, lambda plain: plain)]
+        if scaler is not None:
+            cells.append(kept({**content, "temperature": scaler.temperature}, scaler))
+        return cells
+
+    def _seed(self, part: str) -> None:
+        path = ("predictions", part, self.fabric.global_rank)
+        torch.manual_seed(fold_seed(self.config.seed, *path))
+
+    def _context(self, test: ArrayDataset) -> None:
+        """Confidence against objectness, and on test images painted over with the training mean."""
+        found = self.run.read_predictions("test")
+        self.metrics["objectness"] = objectness_metrics(found, objectness_of(test))
+
+        def compute() -> dict[str, float]:
+            self._seed("context")
+            hidden = context_only(test, fill=self.mean)
+            device = self.fabric.device
+            loader = TensorLoader(hidden, 128, mean=self.mean, std=self.std, device=device)
+            return evaluate_context(self.predictor, loader, show=self.show)
+
+        content = {"predict": self.config.predict.model_dump(mode="json")}
+        self.metrics["context"] = self.run.keep("context", content, compute)
+
+    def _curve_predictor(self) -> nn.Module:
+        """The predictor; where its passes also give the smaller ensembles that are wanted, both."""
+        sizes, samples = self.config.evaluate.ensemble_sizes, self.config.predict.mc_dropout
+        largest, is_alone = max(sizes, default=0), self.fabric.world_size == 1
+        if samples is None or not is_alone or not 0 < largest <= samples:
+            return self.predictor
+        self.curve = SampleCurve(MCDropout(self._plain(), samples), sizes)
+        return self.curve
+
+    def _ensemble_curve(self, test: ArrayDataset, sizes: list[int]) -> dict[str, Any]:
+        """From the passes of the prediction, or from the same passes made again."""
+        if self.curve is None:
+            self._seed("test")
+            samples = max(*sizes, self.config.predict.mc_dropout or 1)
+            self.curve = SampleCurve(MCDropout(self._plain(), samples), sizes)
+            loader = TensorLoader(
+                test,
+                self.config.train.batch_size,
+                channels_last=self.config.train.channels_last,
+                mean=self.mean,
+                std=self.std,
+                device=self.fabric.device,
+            )
+            with progress_bar("ensemble sizes", len(loader), show=self.show) as bar:
+                predict_here(self.curve, loader, bar)
+        return self.curve.measure(test.labels)
+
+    def _plain(self) -> nn.Module:
+        """The network without the wrapper that Fabric puts around it."""
+        inner = getattr(self.network, "module", self.network)
+        return inner if isinstance(inner, nn.Module) else self.network

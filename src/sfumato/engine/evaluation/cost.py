@@ -1,0 +1,114 @@
+"""What evaluating a classifier costs: apart from its network, and for each pass through it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from sfumato.data import ArrayDataset, DataSplits
+from sfumato.engine.config.run_config import EvaluateConfig, RunConfig
+from sfumato.engine.evaluation.classifier import Evaluator
+from sfumato.engine.evaluation.predict import predict
+from sfumato.engine.runs.directory import RunDirectory
+from sfumato.engine.runs.progress import Bar
+from sfumato.engine.tasks.classify import Loaders
+
+_CORRUPTED_PIXELS = 6000 * 32 * 32
+"""Of the images that are corrupted for an estimate; the cost of more of them is scaled up."""
+
+
+@dataclass(frozen=True)
+class EvaluationCost:
+    """Seconds without the network (corrupting, measuring), and the passes through it.
+
+    A pass is one image with one dropout mask.
+    """
+
+    without_network: float
+    passes: float
+
+    def seconds(self, each: float) -> float:
+        """With a network that takes `each` seconds a pass."""
+        return self.without_network + self.passes * each
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds that an action takes."""
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def seconds_per_pass(
+    fabric: Fabric,
+    config: RunConfig,
+    network: nn.Module,
+    loaders: Loaders,
+    directory: RunDirectory,
+    part: ArrayDataset,
+) -> float:
+    """Of one image with one dropout mask, predicted in the way of the run."""
+    evaluator = _evaluator(fabric, config, network, loaders, directory)
+    loader = loaders.evaluation(part)
+    predict(evaluator.predictor, loader, fabric, Bar())  # the first time takes longer
+    seconds = timed(lambda: predict(evaluator.predictor, loader, fabric, Bar()))
+    return seconds / (len(part) * (config.predict.mc_dropout or 1))
+
+
+def evaluation_cost(
+    fabric: Fabric, config: RunConfig, data: DataSplits, loaders: Loaders, directory: RunDirectory
+) -> EvaluationCost:
+    """The whole evaluation of a run, with a network that costs nothing and counts its passes.
+
+    Where many images are corrupted, a part of them is, and the rest is scaled.
+    """
+    network = _PassCounter(data.train.images.shape[1], data.train.num_classes)
+    splits = (("validation", data.validation), ("test", data.test))
+
+    def evaluate(wanted: EvaluateConfig, predicted: tuple[tuple[str, ArrayDataset], ...]) -> None:
+        changed = config.model_copy(update={"evaluate": wanted})
+        evaluator = _evaluator(fabric, changed, network, loaders, directory)
+        for name, part in predicted:
+            evaluator.clean(name, loaders.evaluation(part))
+        evaluator.finish(data.test)
+
+    wanted = config.evaluate
+    clean = wanted.model_copy(update={"corruptions": [], "perturbations": []})
+    seconds, passes = timed(lambda: evaluate(clean, splits)), float(network.passes)
+    cells = len(wanted.corruption_names) * len(wanted.severities) + len(wanted.perturbation_names)
+    if cells:
+        total = min(len(data.test), wanted.corrupted_images or len(data.test))
+        pixels = cells * data.test.images.shape[2] * data.test.images.shape[3]
+        few = min(total, max(4, _CORRUPTED_PIXELS // pixels))
+        # What the clean part has kept on disk is not computed again.
+        damaged = wanted.model_copy(update={"corrupted_images": few})
+        network.passes = 0
+        seconds += timed(lambda: evaluate(damaged, ())) * total / few
+        passes += network.passes * total / few
+    return EvaluationCost(seconds, passes)
+
+
+class _PassCounter(nn.Module):
+    """A classifier that costs next to nothing and counts images, each dropout mask for itself."""
+
+    def __init__(self, channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.1)
+        self.linear = nn.Linear(channels, num_classes)
+        self.passes = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.dropout(images.mean((2, 3)))
+        self.passes += len(features)
+        logits: Tensor = self.linear(features)
+        return logits
+
+
+def _evaluator(
+    fabric: Fabric, config: RunConfig, network: nn.Module, loaders: Loaders, run: RunDirectory
+) -> Evaluator:
+    return Evaluator(fabric, config, network, run, loaders.mean, loaders.std, show=False)

@@ -1,0 +1,69 @@
+"""How steady a classifier stays while an image changes little by little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._core.seeds import fold_seed
+from sfumato.corruptions import is_ordered, perturb
+from sfumato.data import ArrayDataset
+from sfumato.data.normalise import Normalise
+from sfumato.engine.evaluation.predict import predict_batches
+from sfumato.metrics import consistency, cross_entropy_consistency
+
+_IMAGES_AT_A_TIME = 16
+
+
+def evaluate_steadiness(
+    model: nn.Module,
+    data: ArrayDataset,
+    name: str,
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+    seed: int = 0,
+    device: torch.device | str | None = None,
+) -> dict[str, float]:
+    """Consistency along the frames of one kind of perturbation, averaged over images.
+
+    Args:
+        model: gives logits; evaluated in evaluation mode.
+        data: clean images.
+        name: one of `corruptions.PERTURBATIONS` or `HARDER_PERTURBATIONS`.
+        mean: per channel, for standardising after the change.
+        std: per channel.
+        seed: of noise and snow; two models see the same frames.
+        device: where to compute.
+
+    Returns:
+        `consistency` and `flip_rate` (to the frame before; of noise, to the clean first one), and
+        `cec`, the cross-entropy consistency.
+    """
+    device = data.images.device if device is None else device
+    normalise = Normalise(data.images.shape[1], mean, std).to(device)
+    generator = torch.Generator().manual_seed(fold_seed(seed, "perturbation", name))
+    reference: Literal["previous", "first"] = "previous" if is_ordered(name) else "first"
+    kept, moved = [], []
+
+    def sequences() -> Iterator[tuple[Tensor, torch.Size]]:
+        for images in data.images.split(_IMAGES_AT_A_TIME):
+            frames = perturb(images, name, generator=generator)  # (N, T, C, H, W)
+            single = frames.flatten(0, 1).to(device)
+            yield normalise(single, torch.channels_last), frames.shape[:2]
+
+    def take(logits: Tensor, shape: torch.Size) -> None:
+        probs = logits.float().cpu().softmax(1).unflatten(0, shape)
+        kept.append(consistency(probs, reference=reference))
+        moved.append(cross_entropy_consistency(probs))
+
+    predict_batches(model, sequences(), take)
+    same = float(torch.cat(kept).double().mean())
+    return {
+        "consistency": same,
+        "flip_rate": 1 - same,
+        "cec": float(torch.cat(moved).double().mean()),
+    }

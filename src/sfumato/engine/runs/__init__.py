@@ -1,0 +1,1 @@
+"""Runs on disk: directories, logs, environments, networks and predictions read back."""

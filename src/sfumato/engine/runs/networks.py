@@ -1,0 +1,138 @@
+"""Trained networks back from their run directories, ready for images as files hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._core.files import read_json, read_unless_damaged, write_json
+from sfumato.data import ArrayDataset, channel_statistics, load_data
+from sfumato.data.normalise import Normalise
+from sfumato.engine.config.components import build_network, without_weights
+from sfumato.engine.config.run_config import RunConfig
+from sfumato.engine.config.sections import parse
+from sfumato.engine.runs.directory import RunDirectory
+from sfumato.engine.training.checkpoint import load_weights, recover_checkpoint
+
+_FACTS = "network.json"
+
+
+@dataclass(frozen=True)
+class NetworkFacts:
+    """What a network takes from its data, and what its configuration therefore doesn't say."""
+
+    classes: tuple[str, ...]
+    in_channels: int
+    image_size: tuple[int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class TrainedNetwork(nn.Module):
+    """A network with the standardisation that it was trained with: images in, logits out.
+
+    Args:
+        network: takes standardised images, (x / 255 - mean) / std for bytes x.
+        facts: what it was made for.
+
+    Attributes:
+        network: the bare network; `mean` and `std` are in `facts`.
+
+    Shape:
+        images: (N, C, H, W), uint8, or floating point in [0, 1]; logits (N, K) or (N, K, H, W).
+    """
+
+    def __init__(self, network: nn.Module, facts: NetworkFacts) -> None:
+        super().__init__()
+        self.network = network
+        self.facts = facts
+        self.normalise = Normalise(facts.in_channels, facts.mean, facts.std)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.facts.classes
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of images that are not standardised yet."""
+        return cast(Tensor, self.network(self.standardise(images)))
+
+    def standardise(self, images: Tensor) -> Tensor:
+        """The images as the bare network takes them."""
+        return cast(Tensor, self.normalise(images))
+
+
+def write_network_facts(
+    run: RunDirectory, dataset: ArrayDataset, mean: Sequence[float], std: Sequence[float]
+) -> None:
+    """Keep what `load_network` needs besides configuration and weights in `network.json`."""
+    height, width = dataset.images.shape[2:]
+    channels = dataset.images.shape[1]
+    facts = NetworkFacts(dataset.classes, channels, (height, width), tuple(mean), tuple(std))
+    write_json(run.training / _FACTS, asdict(facts))
+
+
+def load_network(run: str | Path | RunDirectory) -> TrainedNetwork:
+    """The trained network of a run, in evaluation mode on the CPU, with its standardisation.
+
+    Built from the run's `config.yaml`, `network.json` and its last checkpoint. Nothing is
+    downloaded, also where the configuration started from pretrained weights. A run from before
+    `network.json` was written is asked for its data again, for classes and channel statistics.
+
+    Args:
+        run: a run's directory, as in `STUDY/runs/HASH`.
+
+    Returns:
+        A module from uint8 images, or floating-point ones in [0, 1], to logits.
+
+    Raises:
+        FileNotFoundError: no such run, or it has not finished its first epoch.
+        ConfigError: its configuration is not one that this version runs.
+
+    Example:
+        >>> network = load_network("runs/quickstart/runs/0123456789ab")  # doctest: +SKIP
+        >>> network(images).softmax(1)  # doctest: +SKIP
+    """
+    directory = run if isinstance(run, RunDirectory) else RunDirectory(Path(run))
+    config = _read_config(directory)
+    recover_checkpoint(directory.checkpoint)
+    weights = load_weights(directory.checkpoint)
+    facts = _read_facts(directory, config)
+    network = build_network(
+        without_weights(config.model),
+        num_classes=len(facts.classes),
+        in_channels=facts.in_channels,
+        image_size=facts.image_size,
+    )
+    network.load_state_dict(weights)
+    if config.train.channels_last:
+        network.to(memory_format=torch.channels_last)
+    return TrainedNetwork(network, facts).eval()
+
+
+def _read_config(directory: RunDirectory) -> RunConfig:
+    path = directory.path / "config.yaml"
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file; pass the directory of one run")
+    return parse(RunConfig, directory.config(), str(path))
+
+
+def _read_facts(directory: RunDirectory, config: RunConfig) -> NetworkFacts:
+    path = directory.training / _FACTS
+    found = read_unless_damaged(path, read_json)
+    if found is None:
+        train = load_data(config.data).train
+        write_network_facts(directory, train, *channel_statistics(train.images))
+        found = read_json(path)
+    height, width = found["image_size"]
+    return NetworkFacts(
+        classes=tuple(found["classes"]),
+        in_channels=found["in_channels"],
+        image_size=(height, width),
+        mean=tuple(found["mean"]),
+        std=tuple(found["std"]),
+    )

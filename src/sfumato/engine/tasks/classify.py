@@ -1,0 +1,141 @@
+"""The task `classify`: one label for each image."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from lightning_fabric import Fabric
+
+from sfumato._core.seeds import fold_seed
+from sfumato.augment import BatchAugment, label_samples
+from sfumato.data import (
+    ArrayDataset,
+    DataSplits,
+    TensorLoader,
+    channel_statistics,
+    single_objects,
+    with_context,
+)
+from sfumato.engine.config.components import (
+    build_augmentation,
+    build_inputs,
+    build_labels,
+    build_loss,
+    build_model,
+)
+from sfumato.engine.config.run_config import RunConfig
+from sfumato.engine.evaluation.classifier import Evaluator
+from sfumato.engine.runs.directory import RunDirectory
+from sfumato.engine.runs.networks import write_network_facts
+from sfumato.engine.runs.splits import load_splits
+from sfumato.engine.training.label_step import LabelStep
+from sfumato.engine.training.loop import Trainer
+from sfumato.engine.training.transforms import batch_transform
+
+
+def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
+    """Train, predict and evaluate a classifier; all processes take part."""
+    data = load_splits(config.data)
+    loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+    network = build_trainer(fabric, config, data, loaders, directory, show).fit()
+    evaluator = Evaluator(fabric, config, network, directory, loaders.mean, loaders.std, show)
+    for name, part in (("validation", data.validation), ("test", data.test)):
+        evaluator.clean(name, loaders.evaluation(part))
+    if fabric.is_global_zero:
+        directory.write_metrics(evaluator.finish(data.test))
+    fabric.barrier()
+
+
+def build_trainer(
+    fabric: Fabric,
+    config: RunConfig,
+    data: DataSplits,
+    loaders: Loaders,
+    directory: RunDirectory,
+    show: bool,
+) -> Trainer:
+    """The trainer of a configuration, with initial weights from its seed."""
+    num_classes = data.train.num_classes
+    augment = build_augmentation(config.augment)
+    mollify = build_inputs(config.inputs, num_classes=num_classes)
+    train = _training_set(data.train, config, loaders.mean)
+    labelled = label_samples(build_labels(config.labels), train, augment)
+    if fabric.is_global_zero:
+        write_network_facts(directory, data.train, loaders.mean, loaders.std)
+    loader = loaders.training(train, labelled)
+    torch.manual_seed(fold_seed(config.seed, "initial weights"))
+    return Trainer(
+        fabric=fabric,
+        model=build_model(config.model, data.train),
+        step=LabelStep(
+            fabric,
+            build_loss(config.loss, num_samples=len(train)),
+            loader,
+            config.seed,
+            inputs=batch_transform(num_classes, augment, mollify),
+            passes=config.train.passes,
+        ),
+        train_loader=loader,
+        validation_loader=loaders.evaluation(data.validation),
+        config=config.train,
+        seed=config.seed,
+        run=directory,
+        show=show,
+    )
+
+
+def _training_set(train: ArrayDataset, config: RunConfig, mean: tuple[float, ...]) -> ArrayDataset:
+    """The training samples after what the `objects` section does to them, counted from 0.
+
+    A loss that remembers each sample compares it with all others that it was told of: indices of
+    samples that are never trained on must not be among them.
+    """
+    objects = config.objects
+    if objects is not None:
+        if objects.single:
+            train = single_objects(train, fill=mean)
+        seed = fold_seed(config.seed, "context-only images")
+        train = with_context(train, share=objects.context, fill=mean, seed=seed)
+    return dataclasses.replace(train, index=torch.arange(len(train)))
+
+
+@dataclass(frozen=True)
+class Loaders:
+    """Loaders that share a run's normalisation, layout and processes."""
+
+    config: RunConfig
+    fabric: Fabric
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def training(self, dataset: ArrayDataset, augment: BatchAugment | None) -> TensorLoader:
+        full_batches = len(dataset) >= self.config.train.batch_size
+        return self._loader(dataset, augment=augment, shuffle=True, drop_last=full_batches)
+
+    def evaluation(self, dataset: ArrayDataset) -> TensorLoader:
+        return self._loader(dataset)
+
+    def _loader(
+        self,
+        dataset: ArrayDataset,
+        *,
+        augment: BatchAugment | None = None,
+        shuffle: bool = False,
+        drop_last: bool = False,
+    ) -> TensorLoader:
+        return TensorLoader(
+            dataset,
+            self.config.train.batch_size,
+            shuffle=shuffle,
+            seed=self.config.seed,
+            augment=augment,
+            drop_last=drop_last,
+            rank=self.fabric.global_rank,
+            world_size=self.fabric.world_size,
+            device=self.fabric.device,
+            channels_last=self.config.train.channels_last,
+            mean=self.mean,
+            std=self.std,
+        )

@@ -1,0 +1,60 @@
+"""One run: configuration in, trained and evaluated directory out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from lightning_fabric import Fabric
+
+from sfumato._core.files import read_json, read_unless_damaged, write_json
+from sfumato.engine.config.devices import build_fabric
+from sfumato.engine.config.run_config import RunConfig, training_content
+from sfumato.engine.config.sections import fingerprint
+from sfumato.engine.runs.directory import RunDirectory
+from sfumato.engine.runs.environment import environment_facts
+from sfumato.engine.tasks import classify, detect, segment
+
+# A task trains (which does nothing where the checkpoint is at its last epoch), predicts and
+# measures; what it keeps through the directory is not computed again by a later evaluation.
+Task = Callable[[Fabric, RunConfig, RunDirectory, bool], None]
+TASKS: dict[str, Task] = {
+    "classify": classify.execute,
+    "segment": segment.execute,
+    "detect": detect.execute,
+}
+
+
+def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
+    """Train, predict and evaluate; a finished run is returned as it is, a killed one goes on.
+
+    A configuration that differs from an earlier one in `predict` or `evaluate` only is evaluated
+    with the weights that are there already.
+
+    Args:
+        config: the checked configuration.
+        root: the folder of runs; the run's own directory is named by the configuration's hash.
+        show: whether to draw progress bars on standard error.
+    """
+    directory = RunDirectory(root / fingerprint(config))
+    if directory.finished:
+        return directory
+    directory.begin(config.model_dump(mode="json"), training_content(config))
+    fabric = build_fabric(config.train)
+    fabric.launch(_execute, config, directory.path, show)  # type: ignore[arg-type]
+    return directory
+
+
+def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
+    directory = RunDirectory(path)
+    if fabric.is_global_zero:
+        for folder in {path, directory.training}:
+            # A training that is evaluated later, elsewhere, keeps the facts of where it began;
+            # what a study noted before (a crash) stays beside them.
+            file = folder / "environment.json"
+            known = read_unless_damaged(file, read_json, "it is written anew") or {}
+            if "versions" not in known:
+                write_json(file, {**environment_facts(fabric), **known})
+        directory.repair_log()
+    task = TASKS[config.task]
+    task(fabric, config, directory, show and fabric.is_global_zero)

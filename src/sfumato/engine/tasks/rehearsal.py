@@ -1,0 +1,178 @@
+"""How long a run will take, from a few steps and a few predictions of it on this machine.
+
+Every part of a run is timed by its own code on a few samples and scaled to all of them, so that
+what a task does more of later is in the estimate without a word here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from lightning_fabric import Fabric
+
+from sfumato.data import (
+    ArrayDataset,
+    DataSplits,
+    DetectionDataset,
+    channel_statistics,
+    load_detection_data,
+)
+from sfumato.engine.config.components import build_model
+from sfumato.engine.config.run_config import RunConfig, training_content
+from sfumato.engine.config.sections import content_hash, parse
+from sfumato.engine.evaluation.cost import (
+    EvaluationCost,
+    evaluation_cost,
+    seconds_per_pass,
+    timed,
+)
+from sfumato.engine.evaluation.detection_scores import detection_metrics
+from sfumato.engine.runs.directory import RunDirectory
+from sfumato.engine.runs.progress import Bar
+from sfumato.engine.runs.splits import load_splits
+from sfumato.engine.tasks import classify, detect, segment
+from sfumato.engine.tasks.classify import Loaders
+from sfumato.engine.training.loop import Trainer
+
+Loaded = TypeVar("Loaded")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of a run by what they are spent on.
+
+    Args:
+        start: what comes before the first epoch: data, network, for a detector its classifier.
+        epoch: one epoch with its validation.
+        evaluation: predicting and measuring after the last epoch.
+    """
+
+    start: float
+    epoch: float
+    evaluation: float
+
+
+@dataclass
+class Rehearsal:
+    """Rehearses run after run; what several have in common is loaded and measured once."""
+
+    _data: dict[str, tuple[Any, float]] = field(default_factory=dict)
+    _evaluations: dict[str, EvaluationCost] = field(default_factory=dict)
+
+    def costs(self, config: RunConfig) -> Costs:
+        """What a run costs on one device; nothing is left on disk."""
+        tasks = {"classify": self._classify, "segment": self._segment, "detect": self._detect}
+        with tempfile.TemporaryDirectory() as nowhere:
+            directory = RunDirectory(Path(nowhere) / "run")
+            directory.begin(config.model_dump(mode="json"), training_content(config))
+            fabric = Fabric(
+                accelerator=config.train.accelerator, devices=1, precision=config.train.precision
+            )
+            return tasks[config.task](fabric, config, directory)
+
+    def _classify(self, fabric: Fabric, config: RunConfig, directory: RunDirectory) -> Costs:
+        data, start = self._loaded(load_splits, config.data)
+        began = time.perf_counter()
+        loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+        few = _few(data, config)
+        trainer = classify.build_trainer(fabric, config, few, loaders, directory, False)
+        start += time.perf_counter() - began
+        epoch = _epoch(trainer, len(data.validation))
+        each = seconds_per_pass(fabric, config, trainer.model, loaders, directory, few.test)
+        name = content_hash(config.model_dump(include={"data", "evaluate", "predict"}))
+        if name not in self._evaluations:
+            found = evaluation_cost(fabric, config, data, loaders, directory)
+            self._evaluations[name] = found
+        return Costs(start, epoch, self._evaluations[name].seconds(each))
+
+    def _segment(self, fabric: Fabric, config: RunConfig, directory: RunDirectory) -> Costs:
+        data, start = self._loaded(load_splits, config.data)
+        began = time.perf_counter()
+        loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+        few = _few(data, config)
+        trainer = segment.build_trainer(fabric, config, few, loaders, directory, False)
+        start += time.perf_counter() - began
+        epoch = _epoch(trainer, len(data.validation))
+        evaluator = segment.build_evaluator(fabric, config, trainer.model, loaders, False)
+        each = timed(lambda: evaluator.sums("test", few.test)) / len(few.test)
+        whole = timed(
+            lambda: segment.evaluate(fabric, config, directory, few, trainer.model, loaders, False)
+        )
+        predicted = len(few.validation) + len(few.test)
+        fixed = max(0.0, whole - each * predicted)  # intervals, maps: as much for many frames
+        return Costs(start, epoch, fixed + each * (len(data.validation) + len(data.test)))
+
+    def _detect(self, fabric: Fabric, config: RunConfig, directory: RunDirectory) -> Costs:
+        data, start = self._loaded(load_detection_data, config.data)
+        began = time.perf_counter()
+        if isinstance(config.classifier, str):
+            detector = detect.detector_from(
+                config.classifier, num_classes=len(data.classes), model=config.model
+            )
+            start += time.perf_counter() - began
+        else:
+            recipe = parse(RunConfig, config.classifier, "classifier")
+            first = self.costs(recipe)
+            start += first.start + first.epoch * recipe.train.epochs + first.evaluation
+            images, _ = self._loaded(load_splits, recipe.data)
+            detector = detect.build_detector(
+                build_model(recipe.model, images.train),
+                *channel_statistics(images.train.images),
+                len(data.classes),
+                config.model,
+            )
+        trainer = detect.build_trainer(fabric, config, data.train, detector, directory, False)
+        epoch = _epoch(trainer, 0)
+
+        def evaluate(part: DetectionDataset) -> None:
+            detection_metrics(part, detect.detect(detector, part, fabric.device))
+
+        fixed = timed(lambda: evaluate(_first_detections(data.test, 1)))
+        few = _first_detections(data.test, config.train.batch_size)
+        each = timed(lambda: evaluate(few)) / len(few)
+        return Costs(start, epoch, fixed + each * (len(data.validation) + len(data.test)))
+
+    def _loaded(self, load: Callable[[Any], Loaded], spec: Any) -> tuple[Loaded, float]:
+        """The data of a spec, and how long it took to load."""
+        name = content_hash(spec)
+        if name not in self._data:
+            began = time.perf_counter()
+            data = load(spec)
+            self._data[name] = data, time.perf_counter() - began
+        return self._data[name]
+
+
+def _epoch(trainer: Trainer, validation: int) -> float:
+    """Training steps and, where there is one, validation, from a few batches of each."""
+    steps, loader = trainer.seconds_per_epoch(), trainer.validation_loader
+    if loader is None:
+        return steps
+
+    def validate() -> None:
+        trainer.measure(trainer.model, loader, trainer.fabric, Bar())
+
+    validate()  # the first pass of a network in evaluation mode takes longer
+    return steps + timed(validate) / len(loader.dataset) * validation
+
+
+def _few(data: DataSplits, config: RunConfig) -> DataSplits:
+    """The same training set, and of the others a batch, or less where each image has many masks."""
+    size = config.train.batch_size
+    count = max(2, min(size, 4 * size // (config.predict.mc_dropout or 1)))
+    first = {"validation": _first(data.validation, count), "test": _first(data.test, count)}
+    return replace(data, **first)
+
+
+def _first(dataset: ArrayDataset, count: int) -> ArrayDataset:
+    return dataset.subset(torch.arange(min(count, len(dataset))))
+
+
+def _first_detections(dataset: DetectionDataset, count: int) -> DetectionDataset:
+    parts = {name: getattr(dataset, name)[:count] for name in ("images", "objects", "scales")}
+    return replace(dataset, **parts)

@@ -1,0 +1,160 @@
+"""The task `segment`: one label for each pixel."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from sfumato._core.seeds import fold_seed
+from sfumato.data import (
+    ArrayDataset,
+    DataSplits,
+    channel_statistics,
+    median_frequency_weights,
+)
+from sfumato.engine.config.components import build_augmentation, build_loss, build_model
+from sfumato.engine.config.run_config import RunConfig
+from sfumato.engine.config.sections import ConfigError, content_hash
+from sfumato.engine.evaluation.pixel_sums import PixelSums
+from sfumato.engine.evaluation.pixels import (
+    PixelEvaluator,
+    measure_pixels,
+    smooth_streams,
+    sums_for,
+)
+from sfumato.engine.evaluation.replicates import Replicates, describe_units
+from sfumato.engine.runs.directory import RunDirectory
+from sfumato.engine.runs.networks import write_network_facts
+from sfumato.engine.runs.splits import load_splits
+from sfumato.engine.tasks.classify import Loaders
+from sfumato.engine.training.label_step import LabelStep
+from sfumato.engine.training.loop import Trainer
+
+
+def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
+    """Train, predict and evaluate a segmenter; all processes train, the first one evaluates.
+
+    With several processes each takes the mean over its own labelled pixels, and the means are
+    weighted by images: where images differ in void pixels this is close to the mean over all
+    pixels, not equal to it.
+    """
+    data = load_splits(config.data)
+    loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+    for part in (data.validation, data.test):
+        smooth_streams(config.predict.temporal, part)
+    network = build_trainer(fabric, config, data, loaders, directory, show).fit()
+    if fabric.is_global_zero:
+        evaluate(fabric, config, directory, data, network, loaders, show)
+    fabric.barrier()
+
+
+def build_trainer(
+    fabric: Fabric,
+    config: RunConfig,
+    data: DataSplits,
+    loaders: Loaders,
+    directory: RunDirectory,
+    show: bool,
+) -> Trainer:
+    """The trainer of a configuration, with initial weights from its seed."""
+    loss = _build_loss(config, data)
+    if fabric.is_global_zero:
+        write_network_facts(directory, data.train, loaders.mean, loaders.std)
+    loader = loaders.training(data.train, build_augmentation(config.augment))
+    torch.manual_seed(fold_seed(config.seed, "initial weights"))
+    return Trainer(
+        fabric=fabric,
+        model=build_model(config.model, data.train),
+        step=LabelStep(fabric, loss, loader, config.seed, passes=config.train.passes),
+        train_loader=loader,
+        validation_loader=loaders.evaluation(data.validation),
+        config=config.train,
+        seed=config.seed,
+        run=directory,
+        show=show,
+        measure=measure_pixels,
+    )
+
+
+def _build_loss(config: RunConfig, data: DataSplits) -> nn.Module:
+    train = data.train
+    weight = None
+    if config.class_weight == "median_frequency":
+        weight = median_frequency_weights(train.labels, train.num_classes, void=train.void)
+    loss = build_loss(config.loss, num_samples=len(train), class_weight=weight)
+    ignored = getattr(loss, "ignore_index", train.void)
+    if train.void is not None and ignored != train.void:
+        raise ConfigError(
+            f"loss: ignore_index is {ignored}, but void pixels of {config.data['name']} have the "
+            f"label {train.void}: leave ignore_index out"
+        )
+    return loss
+
+
+def evaluate(
+    fabric: Fabric,
+    config: RunConfig,
+    directory: RunDirectory,
+    data: DataSplits,
+    network: nn.Module,
+    loaders: Loaders,
+    show: bool,
+) -> None:
+    """Predict and measure both splits, as one process does alone."""
+    evaluator = build_evaluator(fabric, config, network, loaders, show)
+    metrics, replicates = {}, Replicates(config.evaluate.resamples)
+    for name, part in (("validation", data.validation), ("test", data.test)):
+        found, draws = _kept_sums(evaluator, name, part, config, directory), None
+        units = len(found.rows)
+        if name == "test" and replicates.resamples and units > 1:
+            draws = found.resample(replicates.resamples, generator=replicates.generator(units))
+            replicates.add(name, describe_units(units, part.labels), draws)
+        metrics[name] = {**found.summary(classes=part.classes, draws=draws), "samples": len(part)}
+    replicates.write(directory.path)
+    directory.write_metrics(metrics)
+
+
+def build_evaluator(
+    fabric: Fabric, config: RunConfig, network: nn.Module, loaders: Loaders, show: bool
+) -> PixelEvaluator:
+    """Predicts as the configuration says, without the wrapper that Fabric puts around a network."""
+    inner = getattr(network, "module", network)
+    return PixelEvaluator(
+        network=inner if isinstance(inner, nn.Module) else network,
+        predict=config.predict,
+        mean=loaders.mean,
+        std=loaders.std,
+        batch_size=config.train.batch_size,
+        device=fabric.device,
+        show=show,
+    )
+
+
+def _kept_sums(
+    evaluator: PixelEvaluator,
+    name: str,
+    part: ArrayDataset,
+    config: RunConfig,
+    directory: RunDirectory,
+) -> PixelSums:
+    """Sums of a split, predicted where the training has none yet that were predicted so."""
+    content = config.predict.model_dump(mode="json")
+    kept_maps = directory.training / "maps" / content_hash(content)
+
+    def compute() -> dict[str, list[float]]:
+        torch.manual_seed(fold_seed(config.seed, "predictions", name, 0))
+        began = time.perf_counter()
+        found = evaluator.sums(name, part, maps=kept_maps if name == "test" else None)
+        directory.write_timing(name, len(part), time.perf_counter() - began)
+        return found.as_dict()
+
+    # Rows of another length were kept by a version that measured something else.
+    key = {**content, "length": sums_for(part).length}
+    rows = directory.keep(f"pixels-{name}", key, compute)
+    if name == "test" and kept_maps.exists():
+        shutil.copytree(kept_maps, directory.path / "maps", dirs_exist_ok=True)
+    return sums_for(part).restore(rows)

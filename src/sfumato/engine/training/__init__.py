@@ -1,0 +1,1 @@
+"""One training loop: steps, optimisers, checkpoints, processes that train what one trains."""

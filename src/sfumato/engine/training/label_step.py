@@ -1,0 +1,117 @@
+"""How a network learns from a batch with one label for each image, or for each pixel."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from sfumato._core.seeds import fold_seed
+from sfumato.data import Sample, TensorLoader
+from sfumato.engine.training.loop import Totals
+from sfumato.engine.training.together import SharedStream, gather_around, gather_rows
+from sfumato.predictions import mean_log_probability
+
+TransformBatch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass
+class LabelStep:
+    """The step of `Trainer` for classifiers and segmenters.
+
+    Args:
+        fabric: connects the processes.
+        loss: of logits and targets; told of each sample's `index` where it takes one.
+        loader: of the batches, which says how processes share them.
+        seed: of the random numbers that processes draw alike.
+        inputs: mixes and mollifies a batch; None leaves it as it is.
+        passes: stochastic passes whose mean is trained.
+    """
+
+    fabric: Fabric
+    loss: nn.Module
+    loader: TensorLoader
+    seed: int
+    inputs: TransformBatch | None = None
+    passes: int = 1
+
+    def __post_init__(self) -> None:
+        self._takes_index = "index" in inspect.signature(self.loss.forward).parameters
+        module: Any
+        for module in self.loss.modules():
+            if hasattr(module, "gathers"):
+                module.gathers = False  # `_batch_loss` hands it the samples of all processes
+
+    def __call__(self, model: nn.Module, number: int, batch: Sample) -> tuple[Tensor, Totals]:
+        """The loss of this process's part of batch `number`; its mean and accuracy for the log."""
+        images, target = self._transformed(number, batch)
+        logits = self._logits(model, images)
+        loss, share = self._batch_loss(number, logits, target, batch["index"])
+        label = batch["label"]
+        size = label.new_tensor(len(label))
+        correct = (logits.detach().argmax(1) == label).sum()
+        totals = {
+            "train_loss": (loss.detach().double() * size, size),
+            "train_accuracy": (correct, self._known(label)),
+        }
+        return loss * share if share != 1 else loss, totals
+
+    def _known(self, label: Tensor) -> Tensor:
+        """How many labels count: all of them, or the pixels that are not void."""
+        void = self.loader.dataset.void
+        return label.new_tensor(label.numel()) if void is None else (label != void).sum()
+
+    def _transformed(self, number: int, batch: Sample) -> tuple[Tensor, Tensor]:
+        """Images and targets of this process after mixing and mollification.
+
+        Several processes transform the whole batch, with the same random numbers, and take their
+        parts of it: images are mixed across processes as they are within one.
+        """
+        if self.inputs is None:
+            return _seen(batch)
+        if self.fabric.world_size == 1:
+            return self.inputs(*_seen(batch))
+        if number == 0:
+            shared = fold_seed(self.seed, "epoch", self.loader.epoch, 0)
+            self._shared = SharedStream(shared, self.fabric.device)
+        with self._shared.drawing():
+            images, target = self.inputs(*_seen(self.loader.whole(number)))
+        first, last = self.loader.bounds(number)[self.fabric.global_rank :][:2]
+        return images[first:last], target[first:last]
+
+    def _logits(self, model: nn.Module, images: Tensor) -> Tensor:
+        if self.passes > 1:
+            return mean_log_probability(model, images, samples=self.passes)
+        logits: Tensor = model(images)
+        return logits
+
+    def _batch_loss(
+        self, number: int, logits: Tensor, target: Tensor, index: Tensor
+    ) -> tuple[Tensor, float]:
+        """The loss, and the factor that makes DDP's mean of gradients that of the whole batch.
+
+        With several processes it is the loss of the whole batch, since some losses are no means
+        over samples. Label maps are too large for that: there it is the loss of this process,
+        weighted by its share of the images.
+        """
+        world, bounds = self.fabric.world_size, self.loader.bounds(number)
+        share = 1.0
+        if world > 1 and logits.ndim == 2:
+            lengths = [last - first for first, last in pairwise(bounds)]
+            logits = gather_around(logits, self.fabric, lengths)
+            target, index = (gather_rows(rows, self.fabric, lengths) for rows in (target, index))
+            share = float(world)
+        elif world > 1:
+            share = world * len(target) / bounds[-1]
+        extra = {"index": index} if self._takes_index else {}
+        return self.loss(logits, target, **extra), share
+
+
+def _seen(batch: Sample) -> tuple[Tensor, Tensor]:
+    """What a loss and a network see of a batch."""
+    return batch["image"], batch.get("soft_label", batch["label"])

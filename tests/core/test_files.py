@@ -1,0 +1,45 @@
+"""Files are whole or absent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sfumato._core.files import read_json, read_yaml, write_arrays, write_atomically, write_json
+
+
+def test_a_failing_write_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"x": 1})
+
+    def fail(temporary: Path) -> None:
+        temporary.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, fail)
+    assert read_json(path) == {"x": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_has_no_nan(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"x": float("nan"), "y": [float("inf"), 1.5]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": None, "y": [None, 1.5]}
+
+
+def test_object_arrays_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Object arrays"):
+        write_arrays(tmp_path / "a.npz", {"x": np.array([{}], dtype=object)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_broken_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{")
+    (tmp_path / "a.yaml").write_text("a: [")
+    with pytest.raises(ValueError, match=r"a\.json is damaged \(not valid JSON"):
+        read_json(tmp_path / "a.json")
+    with pytest.raises(ValueError, match=r"a\.yaml is not valid YAML"):
+        read_yaml(tmp_path / "a.yaml")

@@ -1,0 +1,47 @@
+"""YAML that says what it seems to say: no key twice, no bombs; anchors and merge keys work."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from sfumato._core.yaml_files import MOST_VALUES, parse_yaml
+
+MERGED = """
+base: &base {x: 1, y: 2}
+more: &more {<<: *base, y: 3}
+all: {<<: [*more, *base], z: [*base, *base]}
+"""
+
+
+def test_anchors_and_merge_keys() -> None:
+    found = parse_yaml(MERGED)
+    assert found == yaml.safe_load(MERGED)
+    assert found["all"] == {"x": 1, "y": 3, "z": [{"x": 1, "y": 2}] * 2}
+    assert parse_yaml("") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3", "line 3: the key 'a' is there already, in line 1"),
+        ("methods:\n  x: {}\n  'x': {}\n", "line 3: the key 'x' is there already, in line 2"),
+        ("a: &a [1, *a]", "line 1: the anchor refers to itself"),
+        ("[" * 5000, "nested too deeply"),
+        ("a: [1", "line 1"),
+    ],
+)
+def test_refused_with_the_line(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_yaml(text)
+
+
+@pytest.mark.parametrize("form", ["[{}]", "{{<<: [{}]}}"], ids=["lists", "merge keys"])
+def test_a_bomb_does_not_go_off(form: str) -> None:
+    """Nine levels of nine aliases would be 387 million values."""
+    lines = ["a0: &a0 {x: 1}"]
+    for level in range(1, 10):
+        inner = ", ".join([f"*a{level - 1}"] * 9)
+        lines.append(f"a{level}: &a{level} {form.format(inner)}")
+    with pytest.raises(ValueError, match=f"more than {MOST_VALUES:,} values"):
+        parse_yaml("\n".join(lines))

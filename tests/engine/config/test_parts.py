@@ -1,0 +1,126 @@
+"""The one table of parts: what it says is what configuration, list and schema know."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from sfumato.data import SOURCES
+from sfumato.engine import RunConfig, RunDirectory, parse, run
+from sfumato.engine.config.components import build_loss, build_part
+from sfumato.engine.config.part_kinds import PLURALS, SPEC_KINDS, Kind
+from sfumato.engine.config.parts import PARTS, SUPPLIED, Part, find_part, parts, resolve_part
+from sfumato.engine.config.run_config import PredictConfig, TemporalConfig
+from sfumato.study.catalogue import catalogue
+from sfumato.study.schema import study_schema
+
+SOURCE = Path(__file__).resolve().parents[3] / "src" / "sfumato"
+
+
+def test_names_of_a_kind_are_unique() -> None:
+    named = [(part.kind, part.name) for part in PARTS]
+    assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.kind}-{part.name}")
+def test_list_and_schema_know_every_part(part: Part) -> None:
+    assert set(part.options) <= set(_split(catalogue()[PLURALS[part.kind]][part.name]))
+    if part.kind not in SPEC_KINDS:
+        return
+    forms = study_schema()["$defs"]["Changes"]["properties"][part.kind]["anyOf"]
+    said = {"type": "string", "pattern": f"^{part.prefix}"} if part.is_family else None
+    wanted = said or {"const": part.name}
+    (form,) = [each for each in forms if each.get("properties", {}).get("name") == wanted]
+    assert set(form["properties"]) == {"name", *part.options}
+
+
+def _split(text: str) -> list[str]:
+    return [each.partition("=")[0].strip() for each in text.split(",")]
+
+
+@pytest.mark.parametrize("kind", SUPPLIED)
+def test_what_is_supplied_is_taken_by_some_part_and_not_by_users(kind: Kind) -> None:
+    for name in SUPPLIED[kind]:
+        takers = [part for part in parts(kind).values() if part.takes(name)]
+        assert takers, name
+        assert not any(name in part.options for part in takers)
+    with pytest.raises(ValueError, match="num_samples of loss 'crl' is set from the data or the"):
+        resolve_part("loss", {"name": "crl", "num_samples": 3})
+
+
+def test_sections_of_predict_are_those_of_the_table() -> None:
+    assert set(PredictConfig.model_fields) == set(parts("predict"))
+    defaults = {key: field.default for key, field in TemporalConfig.model_fields.items()}
+    options = find_part("predict", "temporal").options
+    assert {key: option.default for key, option in options.items()} == defaults
+
+
+def test_a_family_is_found_by_its_members() -> None:
+    assert find_part("model", "torchvision:resnet18").tasks == ("classify",)
+    assert find_part("model", "torchvision:fcn_resnet50").tasks == ("segment",)
+    assert set(find_part("model", "torchvision:resnet18").options) == {
+        "weights",
+        "smooth",
+        "dropout",
+    }
+    with pytest.raises(ValueError, match=r"unknown model 'resnt' \(did you mean 'resnet'\?\)"):
+        resolve_part("model", "resnt")
+    with pytest.raises(ValueError, match=r"unknown model 'unet'.*Choose from \['faster_rcnn'\]"):
+        resolve_part("model", "unet", "detect")
+
+
+def test_only_histories_are_told_the_number_of_samples() -> None:
+    told = {name for name, part in parts("loss").items() if part.takes("num_samples")}
+    assert told == {"crl", "cape"}
+    for name, part in parts("loss").items():
+        loss = build_loss(name, num_samples=3)
+        takes_index = "index" in inspect.signature(loss.forward).parameters
+        assert takes_index == part.takes("num_samples")
+        ends = any(hasattr(module, "end_epoch") for module in loss.modules())
+        assert ends == takes_index
+
+
+def test_no_module_asks_for_a_loss_by_its_name() -> None:
+    """What a loss needs is declared on its class: a name in a condition forgets the next loss."""
+    names = [f'"{name}"' for name in parts("loss") if name not in ("cross_entropy",)]
+    for path in SOURCE.rglob("*.py"):
+        if path.name != "parts.py":
+            text = path.read_text()
+            assert not [name for name in names if f"== {name}" in text or f"in ({name}" in text]
+
+
+def test_parts_are_built_from_what_they_ask_for() -> None:
+    network = build_part("model", "resnet", num_classes=3, in_channels=1, image_size=(8, 8))
+    assert network is not None
+    assert set(parts("data", "classify")) | set(parts("data", "segment")) == set(SOURCES)
+
+
+def test_cape_resumes_exactly(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    """Interrupted in the third epoch, with confidences and accuracies from those before."""
+    train = {"epochs": 4, "batch_size": 32}
+    config = parse(RunConfig, {**tiny, "loss": {"name": "cape", "num_bins": 4}, "train": train})
+    whole = run(config, tmp_path / "whole", show=False)
+    steps = 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 2 * 3 + 2:  # 96 images in batches of 32
+            raise KeyboardInterrupt
+
+    hook = register_optimizer_step_post_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "broken", show=False)
+    hook.remove()
+    broken = RunDirectory(tmp_path / "broken" / whole.path.name)
+    assert len(broken.log()) == 2
+    run(config, tmp_path / "broken", show=False)
+    weights = [(d.checkpoint / "model.safetensors").read_bytes() for d in (whole, broken)]
+    assert weights[0] == weights[1]
+    ours, theirs = whole.predictions("test"), broken.predictions("test")
+    assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)

@@ -1,0 +1,180 @@
+"""What `check_runs` finds before anything is trained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sfumato.engine import ConfigError, RunConfig, preflight
+from sfumato.engine.config.preflight import check_runs
+from sfumato.engine.runs.splits import load_splits
+
+Content = dict[str, Any]
+OBJECTS = {"name": "scene_objects", "train": 6, "validation": 4, "test": 4, "size": 32}
+STREAMS = {
+    "name": "scene_streams",
+    "train": 2,
+    "validation": 1,
+    "test": 1,
+    "train_frames": 3,
+    "size": 16,
+}
+
+
+def _fails(content: Content, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        check_runs([RunConfig(**content)])
+    assert "\n" not in str(raised.value)
+
+
+def _npz(folder: Path, *, side: int = 8, channels: int = 3) -> Content:
+    import numpy as np
+
+    images = np.zeros((12, side, side, channels), dtype=np.uint8)
+    for name in ("train", "test"):
+        np.savez(folder / f"{name}.npz", images=images, labels=np.arange(12) % 3)
+    return {"name": "npz", "train": str(folder / "train.npz"), "test": str(folder / "test.npz")}
+
+
+def test_a_run_that_works_passes(tiny: Content) -> None:
+    check_runs([RunConfig(**tiny), RunConfig(**tiny, seed=1)])
+
+
+def test_a_missing_folder_is_named(
+    tiny: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    looked_for = re.escape(str(tmp_path / "phtos"))
+    _fails(
+        {**tiny, "data": {"name": "folder", "root": "phtos"}},
+        f"^data folder: {looked_for}: no such folder",
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ({"accelerator": "tpus"}, "train: .*invalid accelerator name"),
+        ({"accelerator": "cpu", "strategy": "dp2"}, "train: .*invalid strategy name"),
+    ],
+)
+def test_missing_devices(tiny: Content, train: Content, message: str) -> None:
+    wrong = RunConfig(**{**tiny, "train": {**tiny["train"], **train}})
+    with pytest.raises(ConfigError, match=message):
+        check_runs([wrong])
+    check_runs([wrong], devices=False)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has the accelerator that should be missing")
+def test_a_missing_accelerator(tiny: Content) -> None:
+    _fails({**tiny, "train": {"accelerator": "cuda"}}, "train: .*not available")
+
+
+def test_an_unknown_torchvision_model(tiny: Content) -> None:
+    _fails({**tiny, "model": "torchvision:resnet19"}, "model torchvision:resnet19: .*no model")
+
+
+def test_unknown_weights_are_found_without_fetching_any(tiny: Content) -> None:
+    model = {"name": "torchvision:resnet18", "weights": "IMAGENET9"}
+    _fails({**tiny, "model": model}, "no weights 'IMAGENET9' of resnet18; it has IMAGENET1K_V1")
+
+
+def test_images_that_are_too_small_for_the_network(tiny: Content, tmp_path: Path) -> None:
+    _fails(
+        {**tiny, "data": _npz(tmp_path), "model": "torchvision:alexnet"},
+        "model torchvision:alexnet: .*size",
+    )
+
+
+def test_images_with_too_few_channels(tiny: Content, tmp_path: Path) -> None:
+    _fails(
+        {**tiny, "data": _npz(tmp_path, channels=1), "model": "torchvision:resnet18"},
+        "torchvision models take 3 channels, the data has 1",
+    )
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_network_that_returns_more_than_logits_in_training(tiny: Content) -> None:
+    data = {**tiny["data"], "size": 80}
+    _fails(
+        {**tiny, "data": data, "model": "torchvision:googlenet"},
+        "in training it must return logits .*GoogLeNetOutputs",
+    )
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"predict": {"mc_dropout": 5}},
+        {"evaluate": {"ensemble_sizes": [1, 5]}},
+        {"train": {"passes": 2}},
+    ],
+)
+def test_sampling_needs_dropout(tiny: Content, section: Content) -> None:
+    _fails({**tiny, **section}, "needs a network with dropout, and this has none")
+    model = {**tiny["model"], "dropout": 0.1}
+    check_runs([RunConfig(**{**tiny, **section, "model": model})])
+
+
+def test_sampling_a_segmenter_needs_dropout() -> None:
+    content = {"task": "segment", "data": STREAMS, "model": {"name": "unet", "width": 4}}
+    check_runs([RunConfig(**content)])
+    _fails({**content, "predict": {"mc_dropout": 5}}, "model unet: predict.mc_dropout needs")
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"labels": "objectness"}, "needs data with boxes"),
+        ({"objects": {"single": True}}, "no boxes"),
+        ({"evaluate": {"context": True}}, "evaluate.context needs test images with boxes"),
+    ],
+)
+def test_annotations_that_the_data_lacks(
+    tiny: Content, tmp_path: Path, section: Content, message: str
+) -> None:
+    _fails({**tiny, "data": _npz(tmp_path), **section}, f"data npz: .*{message}")
+
+
+def test_a_detector_and_its_classifier(tiny: Content, tmp_path: Path) -> None:
+    content = {"task": "detect", "data": OBJECTS, "model": "faster_rcnn", "classifier": tiny}
+    check_runs([RunConfig(**content)])
+    wrong = {**tiny, "predict": {"mc_dropout": 5}}
+    _fails({**content, "classifier": wrong}, "predict.mc_dropout needs")
+    _fails({**content, "classifier": str(tmp_path / "none")}, "none.*no such file")
+    model = {"name": "faster_rcnn", "finest": 64}
+    _fails({**content, "model": model}, "model faster_rcnn: finest must be at most")
+
+
+def test_each_source_and_network_is_looked_at_once(
+    tiny: Content, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def counted(name: str, inner: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            calls.append(name)
+            return inner(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(preflight, "load_splits", counted("data", preflight.load_splits))
+    monkeypatch.setattr(preflight, "build_network", counted("model", preflight.build_network))
+    losses = ("cross_entropy", "focal", "mbls")
+    check_runs([RunConfig(**tiny, loss=loss, seed=seed) for loss in losses for seed in range(2)])
+    assert calls == ["data", "model"]
+
+
+def test_a_part_without_images_is_named(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / name / "only.png")
+    spec = {"name": "folder", "root": str(tmp_path)}
+    with pytest.raises(ValueError, match=r"no images for validation \(2 train, 0 validation, 1"):
+        load_splits(spec)

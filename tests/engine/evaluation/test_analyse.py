@@ -1,0 +1,90 @@
+"""`sfumato analyse`: the analyses on finished runs, and their page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from sfumato._core.files import write_json
+from sfumato.analysis import hessian_max_spectrum
+from sfumato.engine import ConfigError, RunConfig, fingerprint, parse, run
+from sfumato.engine.evaluation.analysed_runs import analyse, find_runs
+from sfumato.engine.evaluation.analyses import ANALYSES, Effort
+from sfumato.report.analysis_page import write_analysis_page
+
+DATA = {"name": "scenes", "size": 16, "train": 40, "validation": 10, "test": 10}
+SMALL = Effort(batch_size=8, spectrum_batches=2, density_probes=1, points=3, passes=6)
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods, one stochastic and smoothed, trained for one epoch."""
+    folder = tmp_path_factory.mktemp("study")
+    methods = {
+        "plain": {"name": "resnet", "depth": 8, "width": 4},
+        HOSTILE: {"name": "resnet", "depth": 8, "width": 4, "smooth": True, "dropout": 0.2},
+    }
+    runs = []
+    for method, model in methods.items():
+        content = {"data": DATA, "model": model, "train": {"epochs": 1, "batch_size": 20}}
+        config = parse(RunConfig, content, "test")
+        run(config, folder / "runs", show=False)
+        runs += [{"method": method, "seed": seed, "run": fingerprint(config)} for seed in (0, 1)]
+    write_json(folder / "study.json", {"runs": runs})
+    return folder
+
+
+def test_a_study_gives_the_first_seed_of_each_method(study: Path) -> None:
+    assert list(find_runs([study])) == ["plain", HOSTILE]
+    one = next((study / "runs").glob("*/config.yaml")).parent
+    assert next(iter(find_runs([one]))).endswith(", seed 0")
+    assert len(find_runs([one, one])) == 2
+
+
+def test_every_analysis_is_drawn_and_kept_as_numbers(study: Path, tmp_path: Path) -> None:
+    found = analyse([study], tmp_path, effort=SMALL, show=False)
+    assert json.loads((tmp_path / "analysis.json").read_text()) == found
+    sections = {section["name"]: section for section in found["sections"]}
+    assert list(sections) == [each.name for each in ANALYSES]
+    for section in sections.values():
+        assert (tmp_path / section["picture"]).read_bytes()[:4] == b"\x89PNG"
+    # Only networks with dropout vary, and only smoothed ones have a response.
+    assert list(sections["loss_variance"]["results"]) == [HOSTILE]
+    assert list(sections["frequency_response"]["results"]) == [HOSTILE]
+    spectrum = torch.tensor(sections["hessian_spectrum"]["results"]["plain"]["eigenvalues"])
+    assert found["summary"]["plain"]["largest eigenvalue"] == pytest.approx(float(spectrum.max()))
+
+
+def test_the_spectrum_is_that_of_the_trained_weights(study: Path, tmp_path: Path) -> None:
+    from sfumato.data import TensorLoader, load_data
+    from sfumato.engine import load_network
+
+    found = analyse([study], tmp_path, effort=SMALL, only=["hessian_spectrum"], show=False)
+    trained = load_network(find_runs([study])["plain"])
+    loader = TensorLoader(
+        load_data(DATA).train, 8, shuffle=True, mean=trained.facts.mean, std=trained.facts.std
+    )
+    expected = hessian_max_spectrum(
+        trained.network, loader, batches=2, generator=torch.Generator().manual_seed(0)
+    )
+    values = found["sections"][0]["results"]["plain"]["eigenvalues"]
+    torch.testing.assert_close(torch.tensor(values).double(), expected.eigenvalues)
+
+
+def test_the_page_escapes_names(study: Path, tmp_path: Path) -> None:
+    analyse([study], tmp_path, effort=SMALL, only=["frequency_response"], show=False)
+    page = write_analysis_page(tmp_path).read_text()
+    assert HOSTILE not in page
+    assert "&lt;script&gt;" in page
+    assert "src='data:image/png;base64," in page
+
+
+def test_bad_input(study: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown analysis 'hessian'; choose from"):
+        analyse([study], tmp_path, only=["hessian"])
+    with pytest.raises(FileNotFoundError, match=r"no config\.yaml"):
+        analyse([tmp_path], tmp_path)

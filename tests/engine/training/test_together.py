@@ -1,0 +1,97 @@
+"""Several processes that train one network see and do what one process does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+
+from sfumato.data import channel_statistics, load_data
+from sfumato.engine import RunConfig, RunDirectory, load_checkpoint, parse
+from sfumato.engine.tasks.classify import Loaders, build_trainer
+from sfumato.engine.training.checkpoint import Checkpoint
+from sfumato.engine.training.together import SharedStream
+
+# In double precision, so that a single pair of samples that differs can be told from rounding.
+RECIPE: dict[str, Any] = {
+    "data": {"name": "scenes", "train": 37, "validation": 5, "test": 5, "size": 16},
+    "model": {"name": "resnet", "depth": 8, "width": 4, "norm": "group"},
+    "train": {"epochs": 2, "batch_size": 16, "precision": "64-true", "accelerator": "cpu"},
+}
+METHODS: dict[str, dict[str, Any]] = {
+    "history of samples": {"loss": "crl"},
+    "accuracy of bins": {"loss": {"name": "cape", "num_bins": 3}},
+    "pairs of a batch": {"loss": "mmce"},
+    "mixup, mean of a batch": {"augment": "fcr+mixup", "loss": "mdca"},
+    "cutmix": {"augment": "fcr+cutmix"},
+    "ricap": {"augment": "fcr+ricap"},
+    "mollification": {"inputs": "mollify"},
+    "policy, drawn for each sample": {"augment": "fcr+augmix"},
+    "mollified mixture of crops with labels of their own": {
+        "augment": {"name": "resized_crop", "mixing": "cutmix", "rotation": 10.0},
+        "labels": "objectness",
+        "inputs": "mollify",
+    },
+}
+
+
+def _train(fabric: Fabric, folder: Path) -> None:
+    data = load_data(RECIPE["data"])
+    statistics = channel_statistics(data.train.images)
+    for number, method in enumerate(METHODS.values()):
+        config = parse(RunConfig, {**RECIPE, **method})
+        directory = RunDirectory(folder / str(number))
+        loaders = Loaders(config, fabric, *statistics)
+        build_trainer(fabric, config, data, loaders, directory, False).fit()
+
+
+def _fabric(devices: int) -> Fabric:
+    strategy = "ddp_spawn" if devices > 1 else "auto"
+    return Fabric(accelerator="cpu", devices=devices, strategy=strategy, precision="64-true")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Checkpoint, Checkpoint]]:
+    """Each method trained by one process and by two."""
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    _train(_fabric(1), one)
+    _fabric(2).launch(_train, two)
+    found = {}
+    for number, name in enumerate(METHODS):
+        ours, theirs = (load_checkpoint(root / str(number) / "checkpoint") for root in (one, two))
+        assert ours is not None
+        assert theirs is not None
+        found[name] = (ours, theirs)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", METHODS)
+def test_two_processes_train_what_one_trains(
+    trained: dict[str, tuple[Checkpoint, Checkpoint]], method: str
+) -> None:
+    one, two = trained[method]
+    for name, weights in one.model.items():
+        torch.testing.assert_close(two.model[name], weights, rtol=0, atol=1e-9, msg=name)
+    assert one.loss.keys() == two.loss.keys()
+    assert all(torch.equal(one.loss[name], two.loss[name]) for name in one.loss)
+
+
+def test_a_shared_stream_leaves_the_global_one_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    undisturbed = torch.rand(2)
+    torch.manual_seed(0)
+    stream = SharedStream(1, torch.device("cpu"))
+    before = torch.rand(1)
+    with stream.drawing():
+        first = torch.rand(2)
+    after = torch.rand(1)
+    with stream.drawing():
+        second = torch.rand(1)
+    assert torch.equal(torch.cat([first, second]), expected)
+    assert torch.equal(torch.cat([before, after]), undisturbed)

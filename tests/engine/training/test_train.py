@@ -1,0 +1,80 @@
+"""The training loop with a step of one's own: what it logs, keeps and refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from sfumato.data import DetectionLoader, scenes
+from sfumato.engine import DivergenceError, RunDirectory, TrainConfig, Trainer, load_checkpoint
+from sfumato.engine.training.detection_step import DetectionStep
+from sfumato.engine.training.loop import Totals
+
+
+class CountingLoss(nn.Module):
+    """Has a state of its own, and is told where an epoch ends."""
+
+    epochs: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("epochs", torch.zeros(()))
+
+    def end_epoch(self) -> None:
+        self.epochs += 1
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        return outputs.square().mean()
+
+
+class SquareStep:
+    def __init__(self) -> None:
+        self.loss: nn.Module = CountingLoss()
+
+    def __call__(self, model: nn.Module, number: int, batch: Any) -> tuple[Tensor, Totals]:
+        size = torch.tensor(len(batch.images))
+        loss: Tensor = self.loss(model(torch.ones(len(batch.images), 2)))
+        return loss, {"step": (number * size, size), "train_loss": (loss.detach() * size, size)}
+
+
+def _trainer(path: Path, model: nn.Module, step: Any, **train: Any) -> Trainer:
+    config = TrainConfig(epochs=2, batch_size=4, channels_last=False, **train)
+    loader = DetectionLoader(scenes.generate_objects(10, size=32), config.batch_size)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    run = RunDirectory(path)
+    run.begin({"predict": {}}, {})
+    return Trainer(fabric, model, step, loader, config, seed=0, run=run, show=False)
+
+
+def test_means_count_samples_and_the_loss_is_kept(tmp_path: Path) -> None:
+    model = nn.Linear(2, 1)
+    before = model.weight.detach().clone()
+    trainer = _trainer(tmp_path / "run", model, SquareStep())
+    trainer.fit()
+    assert not torch.equal(model.weight, before)
+    log = trainer.run.log()
+    assert [record["epoch"] for record in log] == [0, 1]
+    assert log[0]["step"] == pytest.approx((0 * 4 + 1 * 4 + 2 * 2) / 10)  # the last batch is short
+    kept = load_checkpoint(trainer.run.checkpoint)
+    assert kept is not None
+    assert float(kept.loss["epochs"]) == 2
+
+
+class BrokenDetector(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, images: list[Tensor], targets: Any) -> dict[str, Tensor]:
+        return {"loss_box": self.weight, "loss_class": self.weight * float("nan")}
+
+
+def test_a_detector_that_diverges_is_told_what_to_try(tmp_path: Path) -> None:
+    step = DetectionStep(torch.device("cpu"))
+    with pytest.raises(DivergenceError, match=r"nan at epoch 1, step 1 .*train\.learning_rate"):
+        _trainer(tmp_path / "run", BrokenDetector(), step).fit()
