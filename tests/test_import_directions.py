@@ -116,7 +116,7 @@ def test_leaf_costs_torch_only(leaf: str) -> None:
 def test_an_audit_costs_neither_fabric_nor_torchvision() -> None:
     """Nearly all the time of a small audit was the import of what trains networks."""
     code = (
-        "import sys, sfumato.cli, sfumato.engine.audit, sfumato.report.audit; "
+        "import sys, sfumato.cli, sfumato.engine.evaluation.audit, sfumato.report.audit; "
         "heavy = ('lightning_fabric', 'torchmetrics', 'torchvision', 'matplotlib', 'scipy'); "
         "print([m for m in heavy if m in sys.modules])"
     )

@@ -10,7 +10,13 @@ from pathlib import Path
 
 WIDTH, HEIGHT = 960, 620
 INK, PAPER, LINE = "#20242c", "#ffffff", "#8a93a3"
-FLOORS = {"top": "#f3e8d2", "engine": "#dfe9f5", "world": "#e6efe0", "leaf": "#f7dfd9", "ground": "#e9e6ef"}
+FLOORS = {
+    "top": "#f3e8d2",
+    "engine": "#dfe9f5",
+    "world": "#e6efe0",
+    "leaf": "#f7dfd9",
+    "ground": "#e9e6ef",
+}
 
 # name: (x, y, width, floor, what it holds)
 ROOMS: dict[str, tuple[int, int, int, str, str]] = {

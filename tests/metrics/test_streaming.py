@@ -180,3 +180,16 @@ def test_functions_do_not_load_torchmetrics() -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Callibration'"):
         sfumato.metrics.Callibration  # noqa: B018
+
+
+def test_ranking_is_the_same_with_and_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Confidences next to 1 differ in their last places only, and AURC ranks by those."""
+    logits = torch.randn(20_000, 10, generator=torch.Generator().manual_seed(0)) * 8
+    noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1)) * 3
+    target, found = (logits + noise).argmax(1), []
+    for _ in range(2):
+        metric = sfumato.metrics.AURC(from_logits=True)
+        metric.update(logits, target)
+        found.append(float(metric.compute()))
+        monkeypatch.setattr("sfumato.ops.library.library", lambda: None)
+    assert found[0] == pytest.approx(found[1], abs=1e-6)

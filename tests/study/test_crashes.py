@@ -33,6 +33,7 @@ def _gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_killed_worker_then_killed_runner_then_two_runners(
     killed_study: Path,
     tmp_path: Path,

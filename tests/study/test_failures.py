@@ -16,7 +16,8 @@ import torch
 from torch.multiprocessing import ProcessExitedException
 
 from sfumato._core import files
-from sfumato.engine import RunDirectory, Trainer, checkpoint, load_checkpoint
+from sfumato.engine import RunDirectory, Trainer, load_checkpoint
+from sfumato.engine.training import checkpoint
 from sfumato.study import StorageError, load_study, run_study, work
 from sfumato.study import run as run_module
 from sfumato.study.claims import newest_claim
@@ -72,7 +73,7 @@ def test_a_failing_run_is_recorded_once_and_tried_again(
     step = Trainer._step
 
     def failing(self: Trainer, *arguments: Any) -> Any:
-        if self.loss.smoothing == 0:
+        if self.step.loss.smoothing == 0:
             raise error
         return step(self, *arguments)
 

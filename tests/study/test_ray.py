@@ -29,6 +29,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ray.shutdown()
 
 
+@pytest.mark.slow
 def test_two_workers_one_killed(
     cluster: None,
     killed_study: Path,

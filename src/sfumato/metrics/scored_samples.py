@@ -107,10 +107,15 @@ def _read_logits(logits: Tensor, label: Tensor) -> _Readings:
     if plan is not None:
         found = read_numbers(plan, wants_predicted=True)
         predicted = found.predicted_classes()
-        return _Readings(1 / found.of("normaliser"), predicted == label, found.of("label"))
+        log_top = found.of("top")
+        return _Readings(log_top.double().exp(), predicted == label, found.of("label"))
     top, own, correct = _compare_with_label(logits, label)
-    normaliser = (logits - top.unsqueeze(1)).exp_().sum(1)
-    return _Readings(1 / normaliser, correct, own - top - normaliser.log())
+    below = logits - top.unsqueeze(1)
+    at_top = below == 0
+    # Without the largest term, 1: in single precision 1 + rest can't tell 0.999999 from 0.9999999.
+    rest = below.exp().masked_fill_(at_top, 0).sum(1) + (at_top.sum(1) - 1)
+    log_top = -rest.log1p()
+    return _Readings(log_top.double().exp(), correct, own - top + log_top)
 
 
 def _compare_with_label(values: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:

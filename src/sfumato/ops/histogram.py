@@ -50,7 +50,7 @@ def deposit(
         ValueError: a confidence is NaN.
     """
     confidence, correct = confidence.contiguous(), correct.contiguous()
-    log_likelihood = log_likelihood.contiguous()
+    log_likelihood = log_likelihood.to(confidence.dtype).contiguous()
     job = _Job(
         confidence.data_ptr(),
         log_likelihood.data_ptr(),

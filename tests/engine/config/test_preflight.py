@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from sfumato.engine import ConfigError, RunConfig, preflight
+from sfumato.engine import ConfigError, RunConfig
+from sfumato.engine.config import preflight
 from sfumato.engine.config.preflight import check_runs
 from sfumato.engine.runs.splits import load_splits
 

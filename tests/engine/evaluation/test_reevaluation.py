@@ -13,11 +13,11 @@ from sfumato.engine import (
     RunDirectory,
     Trainer,
     content_hash,
-    evaluation,
     parse,
     run,
     training_content,
 )
+from sfumato.engine.evaluation import classifier
 
 EVALUATE = {"resamples": 20, "corruptions": ["fog"], "severities": [2], "corrupted_images": 20}
 MORE = {
@@ -46,7 +46,7 @@ def test_more_evaluations_cost_only_themselves(
     whole = _run(dropout, tmp_path / "at once", evaluate=MORE)
     first = _run(dropout, tmp_path / "in steps", evaluate=EVALUATE)
     measured: list[tuple[str, int]] = []
-    predict_corrupted = evaluation.predict_corrupted
+    predict_corrupted = classifier.predict_corrupted
 
     def watched(*arguments: Any, **options: Any) -> Any:
         measured.append(arguments[2:4])
@@ -56,8 +56,8 @@ def test_more_evaluations_cost_only_themselves(
         raise AssertionError("trained or predicted again")
 
     monkeypatch.setattr(Trainer, "_epoch", forbidden)
-    monkeypatch.setattr(evaluation, "predict", forbidden)
-    monkeypatch.setattr(evaluation, "predict_corrupted", watched)
+    monkeypatch.setattr(classifier, "predict", forbidden)
+    monkeypatch.setattr(classifier, "predict_corrupted", watched)
     second = _run(dropout, tmp_path / "in steps", evaluate=MORE)
     assert measured == [("contrast", 2), ("contrast", 4), ("fog", 4)]
     assert second.path != first.path

@@ -50,7 +50,7 @@ class Clock:
 
 @pytest.fixture
 def rehearsal(monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
-    for module in ("rehearsal", "evaluation_cost", "train"):
+    for module in ("tasks.rehearsal", "evaluation.cost", "training.loop"):
         monkeypatch.setattr(f"sfumato.engine.{module}.time", Clock())
     return Rehearsal()
 
