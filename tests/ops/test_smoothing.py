@@ -100,3 +100,15 @@ def test_modes_that_watch_operations_see_all_of_them() -> None:
     with FlopCounterMode(display=False) as counter:
         Smooth()(z)
     assert counter.get_total_flops() > 0
+
+
+def test_maps_without_values_at_their_address_go_to_pytorch() -> None:
+    maps = torch.randn(2, 3, 4, 4, dtype=torch.complex64).conj().imag
+    maps = maps.contiguous(memory_format=torch.channels_last)
+    negated = torch.randn(2, 4, 4, 3, dtype=torch.complex64).conj().imag.permute(0, 3, 1, 2)
+    zeros = torch._efficientzerotensor((2, 4, 4, 3)).permute(0, 3, 1, 2)
+    assert can_smooth(maps)
+    assert not can_smooth(zeros)
+    assert not can_smooth(negated)
+    expected = blur_features(bound_features(negated.clone()))
+    torch.testing.assert_close(smooth_features(negated), expected)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sfumato.engine import RunDirectory
 from sfumato.study.claims import newest_claim
 from sfumato.study.jobs import Job
