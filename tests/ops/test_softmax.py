@@ -13,13 +13,8 @@ from torch import Tensor
 
 import sfumato.functional as SF
 from sfumato.ops import library
-from sfumato.ops.softmax import (
-    PlainSoftmax,
-    ReadSoftmax,
-    SoftmaxSummary,
-    softmax_summary,
-    valid_entries,
-)
+from sfumato.ops.plain_softmax import PlainSoftmax, valid_entries
+from sfumato.ops.softmax import ReadSoftmax, SoftmaxSummary, softmax_summary
 
 with_kernels = pytest.mark.skipif(library.library() is None, reason="no compiled kernels here")
 

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_floating, check_integer
-from sfumato.ops.softmax import PlainSoftmax, SoftmaxSummary, softmax_summary, valid_entries
+from sfumato.ops.plain_softmax import PlainSoftmax, valid_entries
+from sfumato.ops.softmax import SoftmaxSummary, softmax_summary
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = ("mean", "sum", "none")

@@ -21,7 +21,7 @@ from sfumato.labels._entries import (
     reduce_entries,
 )
 from sfumato.labels.correctness import check_index, gather_columns
-from sfumato.ops.softmax import PlainSoftmax
+from sfumato.ops.plain_softmax import PlainSoftmax
 
 
 def cape_penalty(

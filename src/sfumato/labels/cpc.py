@@ -21,7 +21,7 @@ from sfumato.labels._entries import (
     reduce_entries,
 )
 from sfumato.labels._pairs import pair_sum
-from sfumato.ops.softmax import PlainSoftmax
+from sfumato.ops.plain_softmax import PlainSoftmax
 
 
 def discrimination_penalty(

@@ -16,7 +16,8 @@ from sfumato.labels._entries import (
     reduce_entries,
 )
 from sfumato.labels.targets import SmoothingOver, smoothing_masses
-from sfumato.ops.softmax import SoftmaxSummary, valid_entries
+from sfumato.ops.plain_softmax import valid_entries
+from sfumato.ops.softmax import SoftmaxSummary
 
 
 class Fidelity(NamedTuple):

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from sfumato._core.checks import check_choice, check_number
 from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
 from sfumato.labels.cross_entropy import label_weight
-from sfumato.ops.softmax import LEAST_LOG, SoftmaxSummary
+from sfumato.ops.plain_softmax import LEAST_LOG
+from sfumato.ops.softmax import SoftmaxSummary
 
 FLSDRule = Literal["paper", "released"]
 

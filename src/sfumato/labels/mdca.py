@@ -18,7 +18,8 @@ from sfumato.labels._entries import (
     prepare_entries,
     reduce_entries,
 )
-from sfumato.ops.softmax import SoftmaxSummary, over_entries
+from sfumato.ops.plain_softmax import over_entries
+from sfumato.ops.softmax import SoftmaxSummary
 
 
 def mdca_penalty(logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> Tensor:

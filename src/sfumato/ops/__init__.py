@@ -3,6 +3,7 @@
 | module | operation | its C |
 |---|---|---|
 | `softmax` | numbers of each softmax that losses are functions of, differentiable | softmax.inc |
+| `plain_softmax` | the same by PyTorch's own operations: its definition | |
 | `distribution` | what metrics read off probabilities | distribution.inc |
 | `histogram` | confidences into cells | histogram.inc |
 | `smoothing` | the spatial smoothing layer | smoothing.inc |

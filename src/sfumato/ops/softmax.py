@@ -22,6 +22,7 @@ from torch.autograd import forward_ad
 
 from sfumato._core.checks import check_class_indices
 from sfumato.ops.library import has_values, is_watched
+from sfumato.ops.plain_softmax import PlainSoftmax, valid_entries
 from sfumato.ops.softmax_kernel import (
     NOTHING_IGNORED,
     NUMBERS,
@@ -31,9 +32,6 @@ from sfumato.ops.softmax_kernel import (
     read_numbers,
     write_gradient,
 )
-
-# exp of it is 0 in every precision: keeps 0 log 0 = 0 where a class is masked by -inf.
-LEAST_LOG = -1000.0
 
 
 class SoftmaxSummary(Protocol):
@@ -132,157 +130,6 @@ def softmax_summary(
     if reading.strange and target is not None:
         check_class_indices("target", target, logits.shape[1], ignore_index=ignore_index)
     return ReadSoftmax(plan, reading)
-
-
-def valid_entries(
-    target: Tensor | None, classes: int, ignore_index: int
-) -> tuple[Tensor | None, Tensor | None]:
-    """A target that is safe to gather with, and which entries count (None: all of them).
-
-    Labels are looked at in eager mode on the CPU only: an accelerator's own gather catches wrong
-    ones without a synchronisation.
-    """
-    if target is None:
-        return None, None
-    if not is_watched() and target.device.type == "cpu" and target.numel() > 0:
-        low, high = target.aminmax()
-        if low < 0 or high >= classes:
-            check_class_indices("target", target, classes, ignore_index=ignore_index)
-        elif not 0 <= ignore_index < classes:
-            return target, None
-    valid = target != ignore_index
-    return torch.where(valid, target, 0), valid
-
-
-class PlainSoftmax:
-    """The numbers by PyTorch's own operations, each when it is first asked for: their definition.
-
-    Args:
-        logits: (N, C, ...).
-        target: class indices that are safe to gather with, or None.
-        soft_target: like the logits, or None.
-        margin: M, or None.
-        valid: which entries count, or None for all.
-    """
-
-    def __init__(
-        self,
-        logits: Tensor,
-        target: Tensor | None = None,
-        soft_target: Tensor | None = None,
-        *,
-        margin: float | None = None,
-        valid: Tensor | None = None,
-    ) -> None:
-        # What is ignored may hold anything, NaN included, and must not reach a gradient.
-        self.logits = logits if valid is None else torch.where(valid.unsqueeze(1), logits, 0.0)
-        self.target, self.soft_target = target, soft_target
-        self.margin, self.valid = margin, valid
-        # Not `cached_property`, whose lock torch.compile refuses in Python 3.11.
-        self._log_probs: Tensor | None = None
-        self._highest: Tensor | None = None
-
-    @property
-    def count(self) -> int | Tensor:
-        entries = self.logits.numel() // self.logits.shape[1]
-        return entries if self.valid is None else self.valid.sum()
-
-    def _counted(self, numbers: Tensor) -> Tensor:
-        return numbers if self.valid is None else torch.where(self.valid, numbers, 0.0)
-
-    @property
-    def log_probs(self) -> Tensor:
-        if self._log_probs is None:
-            self._log_probs = self.logits.log_softmax(1)
-        return self._log_probs
-
-    @property
-    def label(self) -> Tensor:
-        if self.soft_target is not None:
-            # A class that can't be, log p = -inf, costs nothing where its target is 0.
-            impossible = (self.soft_target == 0) & (self.log_probs == -torch.inf)
-            possible = self.log_probs.masked_fill(impossible, 0.0)
-            return self._counted((self.soft_target * possible).sum(1))
-        if self.target is None:
-            raise TypeError("there is no label without a target")
-        return self._counted(self.log_probs.gather(1, self.target.unsqueeze(1)).squeeze(1))
-
-    @property
-    def top(self) -> Tensor:
-        return self._counted(self.log_probs.amax(1))
-
-    @property
-    def total(self) -> Tensor:
-        return self._counted(self.log_probs.sum(1))
-
-    @property
-    def entropy(self) -> Tensor:
-        products = self.log_probs.exp() * self.log_probs.clamp(min=LEAST_LOG)
-        return self._counted(products.sum(1))
-
-    @property
-    def _is_top(self) -> Tensor:
-        return self.logits == self.logits.amax(1, keepdim=True)
-
-    @property
-    def highest(self) -> Tensor:
-        if self._highest is None:
-            self._highest = _shared_value(self.logits, self._is_top)
-        return self._highest
-
-    @property
-    def top_ties(self) -> Tensor:
-        return self._counted(self._is_top.sum(1).to(self.logits.dtype))
-
-    @property
-    def range(self) -> Tensor:
-        distance = self.logits.detach() - self.highest.detach().unsqueeze(1)
-        is_low = distance == distance.amin(1, keepdim=True)
-        return self.highest - _shared_value(self.logits, is_low)
-
-    @property
-    def _beyond(self) -> Tensor:
-        if self.margin is None:
-            raise TypeError("these numbers need a margin")
-        return self.highest.detach().unsqueeze(1) - self.logits - self.margin
-
-    @property
-    def excess(self) -> Tensor:
-        return self._counted(self._beyond.relu().sum(1))
-
-    @property
-    def squares(self) -> Tensor:
-        return self._counted(self._beyond.relu().square().sum(1))
-
-    @property
-    def number(self) -> Tensor:
-        return self._counted((self._beyond > 0).sum(1).to(self.logits.dtype))
-
-    @property
-    def predicted(self) -> Tensor:
-        return self.logits.argmax(1)
-
-    @property
-    def totals(self) -> Tensor:
-        probs = self.log_probs.exp()
-        if self.valid is not None:
-            probs = probs * self.valid.unsqueeze(1)
-        return over_entries(probs)
-
-
-def over_entries(values: Tensor) -> Tensor:
-    """Sums of (N, C, ...) over everything but the classes, (C,)."""
-    return values.sum([0, *range(2, values.ndim)])
-
-
-def _shared_value(logits: Tensor, is_chosen: Tensor) -> Tensor:
-    """The value of the chosen classes, which share its derivative.
-
-    As `amax` but without a product with the mask, which would make an infinite derivative NaN.
-    """
-    chosen = torch.where(is_chosen, logits, 0.0).sum(1)
-    # A NaN is equal to nothing, and must not be lost.
-    return torch.where(is_chosen.any(1), chosen / is_chosen.sum(1).clamp(min=1), torch.nan)
 
 
 class ReadSoftmax:
