@@ -51,21 +51,15 @@ def _copy(folder: Path) -> None:
 
 
 def _apply(kind: str, path: Path, text: str) -> None:
-    """Write a file, or put a line behind the last one that begins alike."""
+    """Write a file, or put a line before the first one that begins alike."""
     if kind == "file":
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return
     lines = path.read_text().splitlines(keepends=True)
     begin = text[: len(text) - len(text.lstrip()) + 1]
-    last = max(number for number, line in enumerate(lines) if line.startswith(begin))
-    path.write_text("".join([*lines[: last + 1], text, *lines[last + 1 :]]))
-
-
-def _export(path: Path) -> None:
-    """The names of the example in `__all__`, which the page says in words."""
-    text = path.read_text()
-    path.write_text(text.replace("__all__ = [", '__all__ = [\n    "PolyLoss",\n    "poly_loss",'))
+    first = next(number for number, line in enumerate(lines) if line.startswith(begin))
+    path.write_text("".join([*lines[:first], text, *lines[first:]]))
 
 
 @pytest.mark.slow
@@ -75,7 +69,6 @@ def test_the_worked_example(tmp_path: Path) -> None:
     assert [kind for kind, _, _ in blocks] == ["file", "line", "line", "file"]
     for kind, path, text in blocks:
         _apply(kind, tmp_path / path, text)
-    _export(tmp_path / "src/sfumato/labels/__init__.py")
     places = [str(tmp_path / "src"), str(tmp_path / "benchmarks")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     tests = ["tests/labels/test_poly.py", "tests/test_seen.py", "src/sfumato/labels/poly.py"]

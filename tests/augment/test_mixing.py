@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 from torchvision.transforms import v2
 
-from sfumato.augment import cutmix, mixup, ricap
-from sfumato.augment import mixing as module
+from sfumato.augment import cutmix, mixing as module, mixup, ricap
 
 MIXINGS = (mixup, cutmix, ricap)
 Mixing = Callable[..., tuple[Tensor, Tensor]]

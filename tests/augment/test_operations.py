@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import InterpolationMode
-from torchvision.transforms.v2 import functional as kernels
+from torchvision.transforms.v2 import InterpolationMode, functional as kernels
 
 from sfumato.augment.operations import OPERATIONS, Interpolation, apply_operations
 

@@ -7,8 +7,14 @@ import torch
 from torch import Tensor
 from torchvision.transforms import v2
 
-from sfumato.augment import AugMix, AutoAugment, RandAugment, TrivialAugment, spaces
-from sfumato.augment import policies as module
+from sfumato.augment import (
+    AugMix,
+    AutoAugment,
+    RandAugment,
+    TrivialAugment,
+    policies as module,
+    spaces,
+)
 from sfumato.augment.policies import PixelPolicy
 
 POLICIES: tuple[PixelPolicy, ...] = (RandAugment(), AutoAugment(), TrivialAugment(), AugMix())

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from sfumato.data import ArrayDataset
-from sfumato.data.scenes import CLASSES, generate, load
-from sfumato.data.scenes import render as rendering
+from sfumato.data.scenes import CLASSES, generate, load, render as rendering
 from sfumato.data.scenes.draw import draw_scenes, hsv_to_rgb, morph_probability
 from sfumato.data.scenes.render import sensor_noise
 from sfumato.data.scenes.sets import bounding_boxes

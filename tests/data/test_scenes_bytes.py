@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data import ArrayDataset
-from sfumato.data.scenes import generate, generate_objects, load, stream
-from sfumato.data.scenes import render as rendering
+from sfumato.data.scenes import generate, generate_objects, load, render as rendering, stream
 from sfumato.data.scenes.dice import Dice, generator_for
 from sfumato.data.scenes.length import length
 from sfumato.data.scenes.render import sensor_noise

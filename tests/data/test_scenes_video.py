@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from sfumato.data.scenes import CLASSES, SceneStream, stream
-from sfumato.data.scenes import render as rendering
+from sfumato.data.scenes import CLASSES, SceneStream, render as rendering, stream
 from sfumato.data.scenes.video import _draw_streams
 
 BACKGROUND = 10

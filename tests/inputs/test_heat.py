@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.fft import dctn, idctn
 
 from sfumato.inputs import dissipate, heat_blur, heat_kernel

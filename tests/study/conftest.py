@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sfumato.study import load_study, plan, preview
-from sfumato.study import run as run_module
+from sfumato.study import load_study, plan, preview, run as run_module
 from sfumato.study.jobs import Job, group_jobs, run_directory
 from sfumato.study.work import End, Note, finish_job
 

@@ -18,8 +18,7 @@ from torch.multiprocessing import ProcessExitedException
 from sfumato._core import files
 from sfumato.engine import RunDirectory, Trainer, load_checkpoint
 from sfumato.engine.training import checkpoint
-from sfumato.study import StorageError, load_study, run_study, work
-from sfumato.study import run as run_module
+from sfumato.study import StorageError, load_study, run as run_module, run_study, work
 from sfumato.study.claims import newest_claim
 from sfumato.study.jobs import Job, run_directory
 from sfumato.study.work import End

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from sfumato.study import load_study, run_study, workers
-from sfumato.study import run as run_module
+from sfumato.study import load_study, run as run_module, run_study, workers
 from sfumato.study.claims import newest_claim
 from sfumato.study.config import PlannedRun
 from sfumato.study.jobs import Job, group_jobs

@@ -66,8 +66,7 @@ def audit(
     """
     import torch
 
-    from sfumato.engine.evaluation.audit import audit as audit_files
-    from sfumato.engine.evaluation.audit import audit_steps
+    from sfumato.engine.evaluation.audit import audit as audit_files, audit_steps
     from sfumato.engine.runs.prediction_files import read_predictions
     from sfumato.engine.runs.progress import progress_bar
     from sfumato.report.audit import audit_view, write_audit
