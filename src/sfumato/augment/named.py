@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from sfumato.augment.flip_crop import Augment
 from sfumato.augment.mixing import Mixing, cutmix, mixup, ricap
@@ -42,3 +42,15 @@ AUGMENTATIONS: dict[str, Callable[..., BatchAugment]] = {
     "window": RandomWindow,
     **{name: partial(_recipe, name) for name in RECIPES},
 }
+
+
+def mixes(spec: Any) -> bool:
+    """Whether an augmentation, as a study names it, mixes the images of a batch.
+
+    Example:
+        >>> mixes("fcr+mixup"), mixes({"name": "resized_crop"})
+        (True, False)
+    """
+    name, mixing = (spec.get("name"), spec.get("mixing")) if isinstance(spec, dict) else (spec, None)
+    recipe = RECIPES.get(name) if isinstance(name, str) else None
+    return mixing not in (None, "none") or (recipe is not None and recipe.mixing is not None)

@@ -224,7 +224,7 @@ def _focal_values(log_prob: Tensor, gamma: float | Tensor, least: float) -> Tens
         power = torch.where(is_certain, torch.zeros_like(miss) ** gamma, power)
     else:
         power = miss**gamma
-    return -power * log_prob
+    return power * -log_prob
 
 
 def _exponent(softmax: SoftmaxSummary, rule: FLSDRule, gamma: float) -> Tensor:

@@ -25,7 +25,6 @@ from sfumato.ops.library import has_values, is_watched
 from sfumato.ops.plain_softmax import PlainSoftmax, valid_entries
 from sfumato.ops.softmax_kernel import (
     NOTHING_IGNORED,
-    NUMBERS,
     Pass,
     Reading,
     plan_pass,
@@ -145,27 +144,34 @@ class ReadSoftmax:
     total: Tensor
     entropy: Tensor
     highest: Tensor
-    top_ties: Tensor
     range: Tensor
     excess: Tensor
     squares: Tensor
-    number: Tensor
     predicted: Tensor
     totals: Tensor
 
     def __init__(self, plan: Pass, reading: Reading) -> None:
         self.count = reading.valid
         self._plan = plan
+        self._reading = reading
         if torch.is_grad_enabled() and plan.logits.requires_grad:
             outputs = _WithGradient.apply(plan.logits, plan, reading)
         else:
             outputs = reading.outputs()
-        for name, values in zip(NUMBERS, outputs, strict=False):
+        for name, values in zip(reading.names, outputs, strict=False):
             setattr(self, name, values)
         if reading.totals is not None:
             self.totals = outputs[-1]
         if reading.predicted is not None:
             self.predicted = reading.predicted
+
+    @property
+    def top_ties(self) -> Tensor:
+        return self._reading.of("top_ties")
+
+    @property
+    def number(self) -> Tensor:
+        return self._reading.of("number")
 
     @cached_property
     def valid(self) -> Tensor | None:
@@ -173,9 +179,6 @@ class ReadSoftmax:
         if target is None or self.count == target.numel():
             return None
         return target != self._plan.ignore_index
-
-
-_CONSTANT = ("top_ties", "normaliser", "number", "low_ties", "mass")
 
 
 class _WithGradient(torch.autograd.Function):
@@ -186,18 +189,15 @@ class _WithGradient(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(logits, plan.target, plan.soft_target, reading.numbers)
         ctx.options = (plan.shape, plan.margin, plan.ignore_index)
-        ctx.has_totals = reading.totals is not None
-        outputs, names = reading.outputs(), NUMBERS[: reading.numbers.shape[0]]
-        named = zip(names, outputs, strict=False)  # the totals are the last, and no number
-        ctx.mark_non_differentiable(*(each for name, each in named if name in _CONSTANT))
-        return outputs
+        ctx.names, ctx.has_totals = reading.names, reading.totals is not None
+        return reading.outputs()
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None, None]:
         logits, target, soft_target, numbers = ctx.saved_tensors
         plan = Pass(logits, target, soft_target, *ctx.options)
         direction = upstream[-1] if ctx.has_totals else None
-        by_name = dict(zip(NUMBERS[: numbers.shape[0]], upstream, strict=False))
+        by_name = dict(zip(ctx.names, upstream, strict=False))
         given = [each for each in upstream if each is not None]
         if torch.is_grad_enabled() or is_watched() or not all(map(has_values, given)):
             return _again(plan, by_name, direction), None, None

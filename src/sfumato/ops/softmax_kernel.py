@@ -16,6 +16,10 @@ from sfumato.ops.memory import Shape, dense, in_order_of
 _ALWAYS = ("label", "top", "total", "entropy", "highest", "top_ties", "normaliser")
 _WITH_MARGIN = ("range", "excess", "squares", "number", "low_ties")
 NUMBERS = (*_ALWAYS, *_WITH_MARGIN, "mass")
+_PLACES = {name: place for place, name in enumerate(NUMBERS)}
+# Those with a derivative: the last two of each are constants.
+_SMOOTH = _ALWAYS[:-2]
+_SMOOTH_WITH_MARGIN = (*_SMOOTH, *_WITH_MARGIN[:-2])
 # Labels that are skipped can be any number but this one, which no label is.
 NOTHING_IGNORED = -(2**63)
 
@@ -24,6 +28,7 @@ class Reading(NamedTuple):
     """What a pass over the logits found.
 
     Attributes:
+        names: those of `NUMBERS` that were read and have a derivative.
         numbers: (K, N, ...), one value of each entry for each of `NUMBERS` (those that were read).
         predicted: (N, ...) the first class at the top, or None.
         totals: (C,) sums of the probabilities of all valid entries, or None.
@@ -31,6 +36,7 @@ class Reading(NamedTuple):
         strange: how many labels are outside [0, C) and not ignored.
     """
 
+    names: tuple[str, ...]
     numbers: Tensor
     predicted: Tensor | None
     totals: Tensor | None
@@ -38,8 +44,9 @@ class Reading(NamedTuple):
     strange: int
 
     def outputs(self) -> tuple[Tensor, ...]:
-        """Each of the numbers, (N, ...), and the totals where they were asked for."""
-        numbers = self.numbers.unbind(0)
+        """What has a derivative: each of `names`, (N, ...), and the totals where they are there."""
+        rows = self.numbers.unbind(0)
+        numbers = tuple(rows[_PLACES[name]] for name in self.names)
         return numbers if self.totals is None else (*numbers, self.totals)
 
     def predicted_classes(self) -> Tensor:
@@ -50,7 +57,7 @@ class Reading(NamedTuple):
 
     def of(self, name: str) -> Tensor:
         """One of the numbers, (N, ...)."""
-        return self.numbers[NUMBERS.index(name)]
+        return self.numbers[_PLACES[name]]
 
 
 class Pass(NamedTuple):
@@ -113,7 +120,8 @@ def read_numbers(
     call("softmax", numbers.dtype, job)
     if wants_totals:
         totals = each.sum(0).to(numbers.dtype)
-    return Reading(numbers, predicted, totals, job.valid, job.strange)
+    names = _SMOOTH if plan.margin is None else _SMOOTH_WITH_MARGIN
+    return Reading(names, numbers, predicted, totals, job.valid, job.strange)
 
 
 def write_gradient(
@@ -133,7 +141,7 @@ def write_gradient(
     kept = []  # What is copied has to live until the end.
     for name, values in upstream.items():
         if values is not None:
-            place = NUMBERS.index(name)
+            place = _PLACES[name]
             is_one = not any(values.stride())
             kept.append(values if is_one else values.contiguous())
             job.upstream[place], job.step[place] = kept[-1].data_ptr(), int(not is_one)

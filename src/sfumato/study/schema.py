@@ -26,6 +26,7 @@ def study_schema() -> dict[str, Any]:
     definitions = run.pop("$defs", {})
     properties = run["properties"]
     del properties["seed"]  # the study's `seeds` set it
+    del properties["streams"]  # sets itself
     for kind in SPEC_KINDS:
         is_optional = RunConfig.model_fields[kind].default is None
         properties[kind] = _optional(_spec(kind)) if is_optional else _spec(kind)

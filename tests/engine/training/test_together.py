@@ -9,10 +9,12 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 
-from sfumato.data import channel_statistics, load_data
-from sfumato.engine import RunConfig, RunDirectory, load_checkpoint, parse
+from sfumato._core.seeds import fold_seed
+from sfumato.data import TensorLoader, channel_statistics, load_data
+from sfumato.engine import RunConfig, RunDirectory, fingerprint, load_checkpoint, parse
 from sfumato.engine.tasks.classify import Loaders, build_trainer
 from sfumato.engine.training.checkpoint import Checkpoint
+from sfumato.engine.training.label_step import LabelStep
 from sfumato.engine.training.together import SharedStream
 
 # In double precision, so that a single pair of samples that differs can be told from rounding.
@@ -95,3 +97,34 @@ def test_a_shared_stream_leaves_the_global_one_alone() -> None:
         second = torch.rand(1)
     assert torch.equal(torch.cat([first, second]), expected)
     assert torch.equal(torch.cat([before, after]), undisturbed)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_dropout_takes_nothing_from_the_stream_of_the_inputs(dropout: float) -> None:
+    seen: list[torch.Tensor] = []
+
+    def inputs(images: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.append(torch.rand(3))
+        return images, target
+
+    fabric = Fabric(accelerator="cpu", devices=1)
+    data = load_data(RECIPE["data"])
+    loader = TensorLoader(data.train, batch_size=16, shuffle=True, seed=0)
+    step = LabelStep(fabric, torch.nn.CrossEntropyLoss(), loader, 0, inputs)
+    masks = torch.nn.Dropout(dropout)
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(10), masks)
+    for number, batch in enumerate(loader):
+        step(network, number, batch)
+    with torch.random.fork_rng():
+        torch.manual_seed(fold_seed(0, "epoch", 0, 0))
+        expected = [torch.rand(3) for _ in seen]
+    assert len(seen) == 3
+    assert all(torch.equal(*pair) for pair in zip(seen, expected, strict=True))
+
+
+def test_a_run_whose_numbers_changed_has_a_new_name() -> None:
+    names = [parse(RunConfig, {**RECIPE, **method}) for method in METHODS.values()]
+    assert [each.streams for each in names] == [None] * 3 + [2] * 4 + [None, 2]
+    assert "streams" not in names[0].model_dump()
+    again = parse(RunConfig, names[3].model_dump(mode="json"))
+    assert fingerprint(again) == fingerprint(names[3])

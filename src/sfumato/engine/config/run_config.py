@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from sfumato._core.spec import Spec
+from sfumato.augment.named import mixes
 from sfumato.corruptions import CORRUPTIONS, PERTURBATIONS
 from sfumato.engine.config.part_kinds import SPEC_KINDS, Kind, Task
 from sfumato.engine.config.parts import parts, resolve_part
@@ -112,6 +114,17 @@ class RunConfig(Strict):
     seed: int = Field(0, ge=0)
     # For task detect: the classifier whose trunk is used, as a run's directory or as a recipe.
     classifier: dict[str, Any] | str | None = Field(None, exclude_if=lambda value: value is None)
+    # Set by itself, so that runs whose numbers changed have another name: 2 where mixing and
+    # mollification have random numbers of their own, apart from those of dropout.
+    streams: Literal[2] | None = Field(None, exclude_if=_unused)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_this_version(cls, content: Any) -> Any:
+        if not isinstance(content, Mapping):
+            return content
+        has_own = content.get("inputs") is not None or mixes(content.get("augment"))
+        return {**content, "streams": 2 if has_own else None}
 
     @model_validator(mode="after")
     def _fits_task(self) -> RunConfig:

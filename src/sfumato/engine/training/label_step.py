@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
@@ -74,15 +75,21 @@ class LabelStep:
         """
         if self.inputs is None:
             return _seen(batch)
-        if self.fabric.world_size == 1:
-            return self.inputs(*_seen(batch))
         if number == 0:
-            shared = fold_seed(self.seed, "epoch", self.loader.epoch, 0)
-            self._shared = SharedStream(shared, self.fabric.device)
+            self._begin_streams()
+        is_alone = self.fabric.world_size == 1
+        whole = batch if is_alone else self.loader.whole(number)
         with self._shared.drawing():
-            images, target = self.inputs(*_seen(self.loader.whole(number)))
+            images, target = self.inputs(*_seen(whole))
         first, last = self.loader.bounds(number)[self.fabric.global_rank :][:2]
-        return images[first:last], target[first:last]
+        return (images, target) if is_alone else (images[first:last], target[first:last])
+
+    def _begin_streams(self) -> None:
+        """One stream for mixing and mollification, another for dropout, which is each process's."""
+        epoch, rank = self.loader.epoch, self.fabric.global_rank
+        shared = fold_seed(self.seed, "epoch", epoch, 0)
+        self._shared = SharedStream(shared, self.fabric.device)
+        torch.manual_seed(fold_seed(self.seed, "dropout", epoch, rank))
 
     def _logits(self, model: nn.Module, images: Tensor) -> Tensor:
         if self.passes > 1:
