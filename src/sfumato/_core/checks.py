@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
     """Raise unless `value` is one of `choices`."""
-    allowed = list(choices)
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+    if value not in tuple(choices):  # so that a list as value is compared and not hashed
+        raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}")
 
 
 def check_number(

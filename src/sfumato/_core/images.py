@@ -7,11 +7,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from sfumato._core.checks import check_class_indices, check_floating, check_integer
-
-
-def is_traced() -> bool:
-    """Whether values can't be looked at: under torch.compile, torch.export or torch.func."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+from sfumato._core.tracing import is_watched
 
 
 def check_images(images: Tensor) -> None:
@@ -62,6 +58,6 @@ def soft_labels(target: Tensor, images: Tensor, num_classes: int) -> Tensor:
         )
     if target.is_floating_point():
         return target
-    if not is_traced():
+    if not is_watched():
         check_class_indices("target", target, num_classes)
     return one_hot(target.long(), num_classes).to(working_dtype(images))

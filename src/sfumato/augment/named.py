@@ -51,6 +51,8 @@ def mixes(spec: Any) -> bool:
         >>> mixes("fcr+mixup"), mixes({"name": "resized_crop"})
         (True, False)
     """
-    name, mixing = (spec.get("name"), spec.get("mixing")) if isinstance(spec, dict) else (spec, None)
+    name, mixing = spec, None
+    if isinstance(spec, dict):
+        name, mixing = spec.get("name"), spec.get("mixing")
     recipe = RECIPES.get(name) if isinstance(name, str) else None
     return mixing not in (None, "none") or (recipe is not None and recipe.mixing is not None)

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from sfumato._core.images import is_traced, working_dtype
+from sfumato._core.images import working_dtype
+from sfumato._core.tracing import is_watched
 
 
 def per_image(
@@ -29,7 +30,7 @@ def per_image(
             f"{name} must be a number or hold one per image, shape ({len(images)},), "
             f"got {tuple(numbers.shape)}"
         )
-    if not is_traced():
+    if not is_watched():
         check_range(name, numbers, high)
     return numbers.expand(len(images))
 

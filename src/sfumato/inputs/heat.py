@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_integer
-from sfumato._core.images import check_images, is_traced, working_dtype
+from sfumato._core.images import check_images, working_dtype
+from sfumato._core.tracing import is_watched
 from sfumato.inputs._arguments import per_image
 from sfumato.inputs.schedules import blur_scale
 
@@ -142,7 +143,7 @@ def _blur(images: Tensor, sigma: Tensor) -> Tensor:
         across = _cosine_sums(width, sigma)
         down = across if height == width else _cosine_sums(height, sigma)
         wants_gradient = torch.is_grad_enabled() and (images.requires_grad or sigma.requires_grad)
-        if wants_gradient or is_traced() or not images.is_cpu:
+        if wants_gradient or is_watched() or not images.is_cpu:
             rows, columns = _matrices(down)[:, None], _matrices(across)[:, None]
             return (rows @ (pixels @ columns)).to(images.dtype)  # Eq. (5)
         return _blur_in_parts(pixels, down, across).to(images.dtype)

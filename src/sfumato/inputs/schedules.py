@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_number
-from sfumato._core.images import is_traced
+from sfumato._core.tracing import is_watched
 from sfumato.inputs._arguments import check_range
 
 
@@ -88,6 +88,6 @@ def _temperatures(t: Tensor | float, k: float = 1.0) -> Tensor:
     check_number("k", k, low=0.0, open_low=True)
     t = torch.as_tensor(t)
     t = t if t.is_floating_point() else t.to(torch.get_default_dtype())
-    if not is_traced():
+    if not is_watched():
         check_range("t", t, 1.0)
     return t

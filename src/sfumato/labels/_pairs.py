@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from sfumato.ops.library import is_watched
+from sfumato._core.tracing import is_watched
 
 # Elements of one block of rows: its few working tensors stay in cache for all pairs.
 _BLOCK_ELEMENTS = 1 << 17

@@ -73,7 +73,7 @@ def flsd_loss(
     logits: Tensor,
     target: Tensor,
     *,
-    rule: FLSDRule = "paper",
+    rule: FLSDRule = "released",
     gamma: float = 3.0,
     class_weight: Tensor | None = None,
     ignore_index: int = -100,
@@ -81,8 +81,8 @@ def flsd_loss(
 ) -> Tensor:
     """Focal loss with a sample-dependent exponent: 5 for unsure predictions, 3 for the others.
 
-        rule="paper":     g = 5 where p_top < 0.2, else gamma
         rule="released":  g = 5 where p_y < 0.2, 3 where 0.2 <= p_y < 0.5, else gamma
+        rule="paper":     g = 5 where p_top < 0.2, else gamma
 
     The exponent is a constant for the gradient. With the default gamma both are called FLSD-53;
     gamma 2 under the released rule is what its authors call FLSD-52.
@@ -90,7 +90,8 @@ def flsd_loss(
     Args:
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...).
-        rule: by the probability of the predicted class in two steps, or of the label in three.
+        rule: by the probability of the label in three steps, as FLSD's own authors have it, or of
+            the predicted class in two, as the supplement of ACLS states it.
         gamma: exponent of confident entries, at least 0.
         class_weight, ignore_index, reduction: as in `focal_loss`.
 
@@ -103,17 +104,17 @@ def flsd_loss(
     Example:
         >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
         >>> flsd_loss(logits, torch.tensor([2]))
-        tensor(2.7869)
-        >>> flsd_loss(logits, torch.tensor([2]), rule="released")
         tensor(2.5577)
+        >>> flsd_loss(logits, torch.tensor([2]), rule="paper")
+        tensor(2.7869)
 
     Reference:
         Mukhoti et al. 2020; ACLS (Park et al. 2023), supplement Eq. (1).
 
     Differs:
-        ACLS states the rule with the probability of the predicted class, the released code applies
-        it to that of the label, with a third step at 0.5. The released code sums over the batch;
-        the mean is taken here.
+        ACLS states the rule with the probability of the predicted class; its authors, and the
+        released code of both papers, with that of the label. The third step, at 0.5, is the code's.
+        The released code sums over the batch; the mean is taken here.
     """
     check_choice("rule", rule, ("paper", "released"))
     check_number("gamma", gamma, low=0.0)
@@ -169,8 +170,8 @@ class FLSDLoss(nn.Module):
     """Focal loss with a sample-dependent exponent as a module; see `flsd_loss`.
 
     Args:
-        rule: "paper", by the probability of the predicted class in two steps, or "released", by
-            that of the label in three.
+        rule: "released", by the probability of the label in three steps, or "paper", by that of
+            the predicted class in two.
         gamma: exponent of confident entries, at least 0.
         class_weight: (C,) w; the mean divides by the sum of the labels' weights.
         ignore_index: class index of entries to skip.
@@ -184,7 +185,7 @@ class FLSDLoss(nn.Module):
     def __init__(
         self,
         *,
-        rule: FLSDRule = "paper",
+        rule: FLSDRule = "released",
         gamma: float = 3.0,
         class_weight: Tensor | None = None,
         ignore_index: int = -100,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._core.checks import check_number
+from sfumato._core.tracing import is_watched
 from sfumato.labels._entries import (
     Entries,
     Reduction,
@@ -21,7 +22,6 @@ from sfumato.labels._entries import (
     prepare_entries,
     reduce_entries,
 )
-from sfumato.ops.library import is_watched
 from sfumato.ops.softmax import SoftmaxSummary
 
 _KERNEL_WIDTH = 0.4

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato._core.checks import check_choice, check_class_indices, check_integer, check_number
-from sfumato.ops.library import is_watched
+from sfumato._core.tracing import is_watched
 
 SmoothingOver = Literal["all", "others"]
 Amount = TypeVar("Amount", float, Tensor)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from sfumato._core.tracing import is_watched
 from sfumato.ops.sources import sources_id
 
 # Old compilers don't know the higher levels; the best that was made is taken.
@@ -62,20 +63,6 @@ def call(kernel: str, dtype: torch.dtype, job: ctypes.Structure) -> int:
 def threads(elements: int) -> int:
     """How many of PyTorch's threads to use for so many elements."""
     return max(1, min(torch.get_num_threads(), elements // GRAIN))
-
-
-def is_watched() -> bool:
-    """Whether operations are recorded or transformed, so that what a kernel does would be missed.
-
-    torch.compile, torch.export, TorchScript tracing, torch.func, and dispatch modes such as make_fx
-    or FlopCounterMode. PyTorch has no public question for the last two.
-    """
-    return (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-    )
 
 
 def has_values(tensor: torch.Tensor) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_class_indices
-from sfumato.ops.library import is_watched
+from sfumato._core.tracing import is_watched
 
 # exp of it is 0 in every precision: keeps 0 log 0 = 0 where a class is masked by -inf.
 LEAST_LOG = -1000.0

@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from sfumato._core.checks import check_class_indices
-from sfumato.ops.library import has_values, is_watched
+from sfumato._core.tracing import is_watched
+from sfumato.ops.library import has_values
 from sfumato.ops.plain_softmax import PlainSoftmax, valid_entries
 from sfumato.ops.softmax_kernel import (
     NOTHING_IGNORED,
