@@ -30,8 +30,9 @@ ALLOWED: dict[str, set[str]] = {
     "engine": BELOW_ENGINE,
     "study": {"analysis", "engine"},
     "report": set(),
+    "trained": {"data", "engine", "report"},
     "cli": {"corruptions", "data", "engine", "study", "report"},
-    "__init__": set(),
+    "__init__": {"trained"},
     "__main__": {"cli"},
 }
 HEAVY = (

@@ -30,6 +30,12 @@ def test_all_public_modules_are_listed() -> None:
     assert {*folders, "functional"} <= set(dir(sfumato))
 
 
+def test_evaluate_is_a_function_that_loads_when_it_is_named() -> None:
+    code = "import sys, sfumato; print('evaluate' in dir(sfumato), 'torch' in sys.modules)"
+    assert _fresh(code) == "True False"
+    assert sfumato.evaluate.__module__ == "sfumato.trained"
+
+
 def test_unknown_name_is_an_attribute_error() -> None:
     for module in (sfumato, sfumato.inputs, sfumato.metrics):
         with pytest.raises(AttributeError, match="has no attribute 'lables'"):

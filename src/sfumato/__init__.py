@@ -5,7 +5,10 @@ Smoothing happens in four places, one folder each: `sfumato.labels`, `sfumato.in
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sfumato.trained import evaluate as evaluate
 
 __version__ = "0.1.0"
 
@@ -25,13 +28,17 @@ _MODULES = (
     "report",
     "study",
 )
+# No module may be called like one of them.
+_FUNCTIONS = {"evaluate": "trained"}
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     """Load a module when it is first named: `import sfumato` alone costs nothing."""
-    if name not in _MODULES:
+    if name not in (*_MODULES, *_FUNCTIONS):
         raise AttributeError(f"module 'sfumato' has no attribute {name!r}")
     try:
+        if name in _FUNCTIONS:
+            return getattr(import_module(f"sfumato.{_FUNCTIONS[name]}"), name)
         return import_module(f"sfumato.{name}")
     except ModuleNotFoundError as error:
         # `help(sfumato)` asks for every name and passes over what raises AttributeError.
@@ -41,4 +48,4 @@ def __getattr__(name: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+    return sorted({*globals(), *_MODULES, *_FUNCTIONS})

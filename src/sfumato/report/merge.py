@@ -37,17 +37,30 @@ def read_studies(folders: Sequence[Path]) -> StudyResults:
 
 
 def baselines(methods: Sequence[MethodResults]) -> dict[str, MethodResults]:
-    """For each method the first one on the same task and data, which it is compared with."""
+    """For each method the first one on the same task and data, which it is compared with.
+
+    Data are the same where they are called the same, or where the test images are as many, with
+    the same labels: those of a loader have no name.
+    """
     first: dict[str, MethodResults] = {}
     chosen = {}
     for method in methods:
         if method.runs:
-            config = method.runs[0].config
-            problem = json.dumps([config.get("task"), config.get("data")], sort_keys=True)
-            chosen[method.name] = first.setdefault(problem, method)
+            problems = _problems(method.runs[0])
+            found = next((first[each] for each in problems if each in first), method)
+            for problem in problems:
+                first.setdefault(problem, found)
+            chosen[method.name] = found
         elif methods:
             chosen[method.name] = methods[0]
     return chosen
+
+
+def _problems(run: RunResult) -> list[str]:
+    """The task with its data, by their name and by their test images."""
+    task, units = run.config.get("task"), run.replicates.get("test.units")
+    named = json.dumps([task, run.config.get("data")], sort_keys=True)
+    return [named] if units is None else [named, json.dumps([task, str(units)])]
 
 
 def _add(methods: list[MethodResults], method: MethodResults, study: str) -> None:

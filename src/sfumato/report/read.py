@@ -50,8 +50,14 @@ class StudyResults:
 
 
 def read_study(folder: Path) -> StudyResults:
-    """The results in `folder`, which `sfumato run` or `sfumato quickstart` wrote."""
+    """The results in `folder`, which `sfumato run` or `sfumato quickstart` wrote.
+
+    The directory of one run, as `sfumato.evaluate` writes it, is a study of one method with the
+    directory's name.
+    """
     index_file = folder / "study.json"
+    if not index_file.exists() and (folder / "metrics.json").exists():
+        return _study_of_one(folder)
     if not index_file.exists():
         raise FileNotFoundError(
             f"{folder} holds no study.json: pass the folder that 'sfumato run' wrote"
@@ -72,6 +78,17 @@ def read_study(folder: Path) -> StudyResults:
         list(methods.values()),
         environment=_optional(folder / "environment.json"),
         profiles=_optional(folder / "profiles.json"),
+    )
+
+
+def _study_of_one(folder: Path) -> StudyResults:
+    name = folder.absolute().name
+    run = _read_run(folder, read_yaml(folder / "config.yaml").get("seed", 0))
+    return StudyResults(
+        name,
+        {"name": name, "recipe": run.config},
+        [MethodResults(name, [run])],
+        environment=_optional(folder / "environment.json"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
@@ -90,8 +91,10 @@ class EvaluateConfig(Strict):
 def _check_names(kind: Kind, names: tuple[str, ...]) -> None:
     for name in names:
         if name not in parts(kind):
-            choices = ", ".join(parts(kind))
-            raise ValueError(f"unknown {kind.removesuffix('s')} {name!r}; choose from {choices}")
+            near = difflib.get_close_matches(name, parts(kind), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            what, choices = kind.removesuffix("s"), ", ".join(parts(kind))
+            raise ValueError(f"unknown {what} {name!r}; choose from {choices}{hint}")
 
 
 class RunConfig(Strict):

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from sfumato._core.seeds import fold_seed
 from sfumato.data import ArrayDataset, TensorLoader, context_only
-from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.evaluation.context import evaluate_context, objectness_metrics, objectness_of
 from sfumato.engine.evaluation.corrupted import cell_arrays, measure_corrupted
+from sfumato.engine.evaluation.measured import Measured
 from sfumato.engine.evaluation.mistakes import write_mistakes
 from sfumato.engine.evaluation.predict import predict, predict_here
 from sfumato.engine.evaluation.replicates import Replicates
@@ -26,7 +26,7 @@ from sfumato.engine.evaluation.steadiness import evaluate_steadiness
 from sfumato.engine.evaluation.stochastic import LogProbabilities, SampleCurve
 from sfumato.engine.runs.directory import Arrays, Predictions, RunDirectory
 from sfumato.engine.runs.progress import progress_bar
-from sfumato.predictions import MCDropout, TemperatureScaler
+from sfumato.predictions import DeepEnsemble, MCDropout, TemperatureScaler
 
 _SCALED = ("nll", "ece", "aece", "aurc", "accuracy_at_80", "true_calibration_error", "true_ece")
 
@@ -35,25 +35,28 @@ _SCALED = ("nll", "ece", "aece", "aurc", "accuracy_at_80", "true_calibration_err
 class Evaluator:
     """Predicts and measures, as the run's `predict` and `evaluate` sections say.
 
+    A `DeepEnsemble` as network is measured with all its members, and with the first 1, 2, ... of
+    them.
+
     What costs passes through the network is kept in the run's directory by its content, and
     computed once. Each part has a random stream of its own, so that its numbers do not depend on
     which other parts are computed.
     """
 
     fabric: Fabric
-    config: RunConfig
+    config: Measured
     network: nn.Module
     run: RunDirectory
     mean: tuple[float, ...]
     std: tuple[float, ...]
     show: bool
+    corrupted_batch: int = 256
     metrics: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        samples = self.config.predict.mc_dropout
-        self.predictor = self.network
-        if samples is not None:
-            self.predictor = LogProbabilities(MCDropout(self._plain(), samples))
+        self.averaging = self._averaging()
+        averaging = self.averaging
+        self.predictor = self.network if averaging is None else LogProbabilities(averaging)
         self.curve: SampleCurve | None = None
         self.replicates = Replicates(self.config.evaluate.resamples)
 
@@ -61,16 +64,24 @@ class Evaluator:
         """Predict a split, keep its predictions, measure them; all processes take part."""
         kept = self.fabric.is_global_zero and self.run.link_predictions(name)
         if not self.fabric.broadcast(kept):
-            self._seed(name)
             began = time.perf_counter()
-            predictor = self._curve_predictor() if name == "test" else self.predictor
+            predictor = self.begin(name)
             with progress_bar(f"predicting {name}", len(loader), show=self.show) as bar:
                 predicted = predict(predictor, loader, self.fabric, bar)
             if self.fabric.is_global_zero:
                 seconds = time.perf_counter() - began
                 self.run.write_predictions(name, predicted, seconds=seconds)
         if self.fabric.is_global_zero:
-            self.metrics[name] = self._measured(name, loader.dataset)
+            self.measure(name, loader.dataset)
+
+    def begin(self, name: str) -> nn.Module:
+        """What predicts a split, with the random numbers of that split."""
+        self._seed(name)
+        return self._curve_predictor() if name == "test" else self.predictor
+
+    def measure(self, name: str, dataset: ArrayDataset) -> None:
+        """Measure the kept predictions of a split."""
+        self.metrics[name] = self._measured(name, dataset)
 
     def _measured(self, name: str, dataset: ArrayDataset) -> dict[str, Any]:
         """The metrics of a split; those of the test set are resampled, and its mistakes kept."""
@@ -88,7 +99,7 @@ class Evaluator:
     def finish(self, test: ArrayDataset) -> dict[str, Any]:
         """The evaluations that one process does alone, and all metrics of the run."""
         wanted = self.config.evaluate
-        if sizes := wanted.ensemble_sizes:
+        if sizes := self._sizes():
             # How many samples a prediction takes decides the passes, smaller ensembles included.
             content = {"sizes": sizes, "passes of": self.config.predict.model_dump(mode="json")}
             self.metrics["ensemble"] = self.run.keep(
@@ -192,6 +203,7 @@ class Evaluator:
                 severity,
                 mean=self.mean,
                 std=self.std,
+                batch_size=self.corrupted_batch,
                 device=self.fabric.device,
             )
             return found
@@ -227,21 +239,38 @@ class Evaluator:
         content = {"predict": self.config.predict.model_dump(mode="json")}
         self.metrics["context"] = self.run.keep("context", content, compute)
 
+    def _averaging(self) -> MCDropout | DeepEnsemble | None:
+        """What averages the probabilities of several passes, where something does."""
+        plain, samples = self._plain(), self.config.predict.mc_dropout
+        if isinstance(plain, DeepEnsemble):
+            return plain
+        return None if samples is None else MCDropout(plain, samples)
+
+    def _sizes(self) -> list[int]:
+        """Of the ensembles that are measured."""
+        if isinstance(self.averaging, DeepEnsemble):
+            return list(range(1, len(self.averaging.models) + 1))
+        return self.config.evaluate.ensemble_sizes
+
     def _curve_predictor(self) -> nn.Module:
         """The predictor; where its passes also give the smaller ensembles that are wanted, both."""
-        sizes, samples = self.config.evaluate.ensemble_sizes, self.config.predict.mc_dropout
-        largest, is_alone = max(sizes, default=0), self.fabric.world_size == 1
-        if samples is None or not is_alone or not 0 < largest <= samples:
+        sizes, averaging = self._sizes(), self.averaging
+        if averaging is None or not sizes or self.fabric.world_size > 1:
             return self.predictor
-        self.curve = SampleCurve(MCDropout(self._plain(), samples), sizes)
+        if isinstance(averaging, MCDropout) and max(sizes) > averaging.samples:
+            return self.predictor
+        self.curve = SampleCurve(averaging, sizes)
         return self.curve
 
     def _ensemble_curve(self, test: ArrayDataset, sizes: list[int]) -> dict[str, Any]:
         """From the passes of the prediction, or from the same passes made again."""
         if self.curve is None:
             self._seed("test")
-            samples = max(*sizes, self.config.predict.mc_dropout or 1)
-            self.curve = SampleCurve(MCDropout(self._plain(), samples), sizes)
+            averaging = self.averaging
+            if not isinstance(averaging, DeepEnsemble):
+                samples = max(*sizes, self.config.predict.mc_dropout or 1)
+                averaging = MCDropout(self._plain(), samples)
+            self.curve = SampleCurve(averaging, sizes)
             loader = TensorLoader(
                 test,
                 self.config.train.batch_size,

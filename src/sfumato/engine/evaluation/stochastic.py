@@ -27,21 +27,27 @@ class SampleCurve(nn.Module):
     """`LogProbabilities` of all samples; keeps those of smaller ensembles, from the same passes.
 
     Args:
-        sampler: gives the samples.
+        sampler: gives the samples, one for each dropout mask or each network.
         sizes: of the ensembles, none larger than the sampler's.
     """
 
-    def __init__(self, sampler: MCDropout, sizes: Sequence[int]) -> None:
+    def __init__(self, sampler: MCDropout | DeepEnsemble, sizes: Sequence[int]) -> None:
         super().__init__()
         self.sampler = sampler
         self.sizes = list(sizes)
         self._seen: dict[int, list[Tensor]] = {size: [] for size in sizes}
 
     def forward(self, images: Tensor) -> Tensor:
-        means = self.sampler.curve(images, [*self.sizes, self.sampler.samples])
+        means = self._means(images)
         for size, seen in self._seen.items():
             seen.append(log_probabilities(means[size]).cpu())
-        return log_probabilities(means[self.sampler.samples])
+        return log_probabilities(means[max(means)])
+
+    def _means(self, images: Tensor) -> dict[int, Tensor]:
+        """Mean probabilities by the number of samples."""
+        if isinstance(self.sampler, DeepEnsemble):
+            return self.sampler.curve(images)
+        return self.sampler.curve(images, [*self.sizes, self.sampler.samples])
 
     def measure(self, labels: Tensor) -> dict[str, Any]:
         """NLL, accuracy and ECE against the number of samples, of all images seen."""

@@ -19,6 +19,8 @@ from sfumato.engine.config.sections import parse
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.training.checkpoint import load_weights, recover_checkpoint
 
+GIVEN = "given"
+"""What the configuration of a run names a model that `sfumato.evaluate` got from its caller."""
 _FACTS = "network.json"
 
 
@@ -118,7 +120,13 @@ def _read_config(directory: RunDirectory) -> RunConfig:
     path = directory.path / "config.yaml"
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; pass the directory of one run")
-    return parse(RunConfig, directory.config(), str(path))
+    content = directory.config()
+    if isinstance(content.get("model"), dict) and content["model"].get("name") == GIVEN:
+        raise FileNotFoundError(
+            f"{directory.path} is of sfumato.evaluate, which keeps predictions and no network: "
+            "evaluate the model itself"
+        )
+    return parse(RunConfig, content, str(path))
 
 
 def _read_facts(directory: RunDirectory, config: RunConfig) -> NetworkFacts:

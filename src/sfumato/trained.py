@@ -1,0 +1,169 @@
+"""`sfumato.evaluate`: the numbers of a run for a network that was trained anywhere."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+from rich.text import Text
+
+from sfumato._core.checks import check_integer
+from sfumato._core.spec import Spec
+from sfumato.data import DataSplits
+from sfumato.engine import RunDirectory, TrainConfig, parse
+from sfumato.engine.config.run_config import EvaluateConfig, PredictConfig
+from sfumato.engine.evaluation.given_data import Split, as_given
+from sfumato.engine.evaluation.given_model import GivenModel, as_network, device_of, members_of
+from sfumato.engine.evaluation.given_run import GivenEvaluation
+from sfumato.engine.evaluation.measured import MeasuredSections
+from sfumato.report import compare_methods, read_study
+from sfumato.report.table import results_tables
+
+_NOTE = (
+    "in brackets the 95 % interval over the test images (bootstrap); 'perfect' is what a perfectly "
+    "calibrated network would show with as many images"
+)
+
+
+def evaluate(
+    model: GivenModel,
+    data: Spec | DataSplits | Split,
+    *,
+    validation: Split | None = None,
+    corruptions: Literal["all"] | Sequence[str] = (),
+    severities: Sequence[int] = (1, 2, 3, 4, 5),
+    corrupted_images: int | None = None,
+    temperature: bool = False,
+    ensemble: int | Sequence[GivenModel] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    resamples: int = 1000,
+    batch_size: int = 256,
+    device: torch.device | str | None = None,
+    out: str | Path | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Measure a trained classifier as a study measures its own: every metric, with intervals.
+
+    Args:
+        model: an `nn.Module`, or a function, from images to logits (N, C). A module is evaluated in
+            evaluation mode, and each of its modules has its own mode back afterwards.
+        data: the test images with their labels. A `DataLoader` of (images, labels), which gives
+            images as the model takes them; an `ArrayDataset`, or `DataSplits` with its validation
+            set, of `sfumato.data`; or a name as in a study, as `{"name": "folder", ...}`.
+        validation: held-out images with labels, a loader or a set, for `temperature`.
+        corruptions: types of corruption, or "all" for the fifteen of the benchmark.
+        severities: of each type, 1 to 5.
+        corrupted_images: how many images are corrupted, the first ones; None takes all. Those of a
+            loader are kept in memory as bytes meanwhile.
+        temperature: whether to measure also after temperature scaling, fitted on `validation`.
+        ensemble: a number of dropout masks to average over (MC dropout), or other models, which
+            are averaged with `model` (a deep ensemble). Smaller ensembles are measured too.
+        mean: per channel, with what the model's images are standardised, (x - mean) / std for x in
+            [0, 1]: done to the images of our own sets, undone for corruptions of a loader's.
+            None: they are not.
+        std: per channel.
+        resamples: bootstrap resamples of the intervals; 0 for none.
+        batch_size: images at a time, where no loader decides it.
+        device: where images go; by default where the model's weights are.
+        out: a folder to write: a run directory, which `sfumato report`, `compare` and `audit` read.
+        quiet: print neither progress nor table.
+
+    Returns:
+        What a run's `metrics.json` holds: `result["test"]["ece"]`, `["ece_interval"]`, and with
+        what was asked for `result["validation"]`, `["corrupted"]`, `["scaled"]`, `["ensemble"]`.
+
+    Raises:
+        TypeError, ValueError: a model that returns no logits, data without labels, a key that is
+            not known; the message says what came and what to do.
+        FileExistsError: `out` is there already.
+
+    Example:
+        >>> from sfumato.data import scenes
+        >>> from sfumato.models import resnet
+        >>> data = scenes.generate(60, size=16)
+        >>> network = resnet(8, num_classes=10, width=4)
+        >>> result = evaluate(network, data, resamples=0, quiet=True)
+        >>> sorted(result), result["test"]["samples"]
+        (['test'], 60)
+    """
+    folder = None if out is None else _new_folder(out)
+    check_integer("batch_size", batch_size, low=1)
+    sections = _sections(
+        ensemble,
+        resamples=resamples,
+        corruptions=corruptions if corruptions == "all" else list(corruptions),
+        severities=list(severities),
+        corrupted_images=corrupted_images,
+        temperature=temperature,
+    )
+    network = as_network(model, ensemble)
+    given = as_given(data, validation)
+    if temperature and given.validation is None:
+        raise ValueError(
+            "temperature=True needs held-out images to fit it on: pass validation=, a loader or a "
+            "set that was not trained on"
+        )
+    title = type(members_of(network)[0].model).__name__ if folder is None else folder.name
+    with tempfile.TemporaryDirectory(dir=folder and folder.parent, prefix=".evaluate-") as place:
+        run = RunDirectory(Path(place) / title)
+        run.path.mkdir()
+        where = device_of(network, device)
+        result = GivenEvaluation(
+            network, given, sections, run, mean, std, batch_size, where, not quiet
+        ).finish()
+        if not quiet:
+            _show(run.path, folder)
+        if folder is not None:
+            run.path.rename(folder)  # whole or not at all
+    return result
+
+
+def _sections(ensemble: object, **wanted: Any) -> MeasuredSections:
+    """What is measured, checked as a study's is."""
+    samples = None
+    if isinstance(ensemble, int) and not isinstance(ensemble, bool):
+        check_integer("ensemble", ensemble, low=1)
+        samples = ensemble
+        wanted["ensemble_sizes"] = _sizes(samples)
+    elif not (ensemble is None or isinstance(ensemble, Sequence)) or isinstance(ensemble, str):
+        raise TypeError(
+            "ensemble must be a number of dropout masks or a list of models, got "
+            f"{type(ensemble).__name__} {ensemble!r}"
+        )
+    return MeasuredSections(
+        predict=PredictConfig(mc_dropout=samples),
+        evaluate=parse(EvaluateConfig, wanted, "evaluate"),
+        train=TrainConfig(),
+    )
+
+
+def _sizes(samples: int) -> list[int]:
+    """1, 2, 4, ... and all: a curve needs no more, and each size keeps the whole predictions."""
+    powers = [2**power for power in range(samples.bit_length())]
+    return sorted({*powers, samples})
+
+
+def _new_folder(out: str | Path) -> Path:
+    folder = Path(out).expanduser().absolute()
+    if folder.exists():
+        raise FileExistsError(
+            f"out: {folder} is there already, and results are never overwritten. Choose another "
+            "name, or delete it"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _show(run: Path, folder: Path | None) -> None:
+    console = Console()
+    tables = results_tables(compare_methods(read_study(run)))
+    tables[-1].caption = _NOTE
+    for table in tables:
+        console.print(table)
+    if folder is not None:
+        console.print(Text.assemble("Run: ", (str(folder), "bold")), soft_wrap=True)

@@ -1,0 +1,214 @@
+"""`sfumato.evaluate`: a network that was trained anywhere has the numbers that a run has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import sfumato
+from sfumato._core.files import read_json
+from sfumato.data import ArrayDataset, DataSplits, load_data, scenes
+from sfumato.engine import RunConfig, load_network, parse, run
+from sfumato.metrics import evaluate_predictions
+from sfumato.models import resnet
+from sfumato.report import compare_methods, read_studies
+
+DATA = {"name": "scenes", "train": 40, "validation": 30, "test": 40, "size": 16}
+STATISTICS: dict[str, Any] = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
+FEW: dict[str, Any] = {"resamples": 20, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def splits() -> DataSplits:
+    return load_data(DATA)
+
+
+@pytest.fixture
+def network() -> nn.Module:
+    return resnet(8, num_classes=10, width=4, dropout=0.1)
+
+
+def loader(data: ArrayDataset, *, standardised: bool = True) -> DataLoader[Any]:
+    images = (data.images / 255 - 0.5) / 0.25 if standardised else data.images
+    return DataLoader(TensorDataset(images, data.labels), batch_size=16)
+
+
+def assert_same(first: Any, second: Any) -> None:
+    """Equal plain data, up to the last digits of floating point."""
+    if isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for key in first:
+            assert_same(first[key], second[key])
+    elif isinstance(first, list):
+        assert len(first) == len(second)
+        for one, other in zip(first, second, strict=True):
+            assert_same(one, other)
+    else:
+        assert first == (
+            pytest.approx(second, rel=1e-5, abs=2e-5) if isinstance(first, float) else second
+        )
+
+
+def test_numbers_are_those_of_the_run(tmp_path: Path, splits: DataSplits) -> None:
+    evaluate = {"corruptions": ["fog"], "severities": [2], "temperature": True, "resamples": 20}
+    config = {
+        "data": DATA,
+        "model": {"name": "resnet", "depth": 8, "width": 4},
+        "train": {"epochs": 1, "batch_size": 20},
+        "evaluate": evaluate,
+    }
+    directory = run(parse(RunConfig, config), tmp_path, show=False)
+    trained = load_network(directory)
+    result = sfumato.evaluate(
+        trained.network,
+        splits,
+        corruptions=["fog"],
+        severities=[2],
+        temperature=True,
+        mean=trained.facts.mean,
+        std=trained.facts.std,
+        **FEW,
+    )
+    assert_same(result, directory.metrics())
+
+
+def test_loader_gives_the_numbers_of_the_set(splits: DataSplits, network: nn.Module) -> None:
+    settings = {"corruptions": ["brightness"], "severities": [1], **STATISTICS, **FEW}
+    of_set = sfumato.evaluate(network, splits.test, **settings)
+    of_loader = sfumato.evaluate(network, loader(splits.test), **settings)
+    del of_set["test"]["true_calibration_error"], of_set["test"]["true_ece"]  # of scenes alone
+    del of_set["test"]["true_calibration_error_interval"], of_set["test"]["true_ece_interval"]
+    assert_same(of_loader, of_set)
+
+
+def test_bytes_stay_bytes(splits: DataSplits) -> None:
+    """A model that takes uint8 gets uint8, corrupted or not, and may use `view`."""
+    seen = set()
+
+    def model(images: Tensor) -> Tensor:
+        seen.add(images.dtype)
+        return images.view(len(images), -1)[:, :10].float()
+
+    bytes_loader = loader(splits.test, standardised=False)
+    sfumato.evaluate(model, bytes_loader, corruptions=["fog"], severities=[1], **FEW)
+    assert seen == {torch.uint8}
+
+
+def test_modes_and_random_state_are_as_before(splits: DataSplits, network: nn.Module) -> None:
+    network.train()
+    frozen = next(each for each in network.modules() if isinstance(each, nn.BatchNorm2d)).eval()
+    before = torch.random.get_rng_state()
+    sfumato.evaluate(network, splits.test, ensemble=2, **FEW)
+    assert network.training
+    assert not frozen.training
+    assert bool((torch.random.get_rng_state() == before).all())
+
+
+def test_deep_ensemble_averages_probabilities(splits: DataSplits) -> None:
+    members = [resnet(8, num_classes=10, width=4).eval() for _ in range(3)]
+    result = sfumato.evaluate(members[0], splits.test, ensemble=members[1:], **FEW)
+    with torch.no_grad():
+        probs = [member(splits.test.images / 255).softmax(1) for member in members]
+    expected = evaluate_predictions(splits.test.labels, probs=sum(probs[:2]) / 2)
+    assert result["ensemble"]["sizes"] == [1, 2, 3]
+    assert result["ensemble"]["nll"][1] == pytest.approx(expected["nll"], abs=1e-5)
+    assert result["ensemble"]["nll"][2] == pytest.approx(result["test"]["nll"], abs=1e-5)
+
+
+def test_dropout_masks_by_size(splits: DataSplits, network: nn.Module) -> None:
+    result = sfumato.evaluate(network, splits.test, ensemble=6, **FEW)
+    assert result["ensemble"]["sizes"] == [1, 2, 4, 6]
+
+
+def test_written_run_is_read(
+    tmp_path: Path, network: nn.Module, sfumato: Callable[..., Any], splits: DataSplits
+) -> None:
+    from sfumato import evaluate
+
+    first = evaluate(network, DATA, out=tmp_path / "nets" / "first", **FEW)
+    evaluate(resnet(8, num_classes=10, width=4), loader(splits.test), out="second", **FEW)
+    assert read_json(tmp_path / "nets/first/metrics.json") == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nets", "second"]
+    # The loader's images are known to be those of the set: they have the same labels.
+    found = compare_methods(read_studies([tmp_path / "nets/first", tmp_path / "second"]))
+    assert [row.baseline for row in found.rows] == [None, "first"]
+    assert "test.ece" in found.row("second").differences
+    assert sfumato("report", "nets/first", "second", "--out", "page").status == 0
+    assert sfumato("compare", "nets/first", "second", "--resamples", "20").status == 0
+    with pytest.raises(FileNotFoundError, match="keeps predictions and no network"):
+        load_network(tmp_path / "second")
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        evaluate(network, DATA, out="second", **FEW)
+
+
+def test_prints_the_table_unless_quiet(
+    splits: DataSplits, network: nn.Module, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sfumato.evaluate(network, splits.test, **FEW)
+    assert capsys.readouterr().out == ""
+    sfumato.evaluate(network, splits.test, **{**FEW, "quiet": False})
+    assert "ECE" in capsys.readouterr().out
+
+
+def constant(value: Any) -> Callable[[Tensor], Any]:
+    return lambda images: value if not callable(value) else value(len(images))
+
+
+def data_of(images: Tensor, labels: Tensor | None = None) -> DataLoader[Any]:
+    parts = [images] if labels is None else [images, labels]
+    return DataLoader(TensorDataset(*parts), batch_size=4)
+
+
+IMAGES, LABELS = torch.rand(8, 3, 16, 16), torch.arange(8) % 4
+GOOD = constant(lambda count: torch.zeros(count, 4))
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "settings", "message"),
+    [
+        ("resnet", data_of(IMAGES, LABELS), {}, "model must be an nn.Module or a function"),
+        (nn.Linear, data_of(IMAGES, LABELS), {}, "got the class Linear"),
+        (constant([1.0]), data_of(IMAGES, LABELS), {}, "it returned list"),
+        (constant(torch.zeros(3, 4)), data_of(IMAGES, LABELS), {}, r"it returned \(3, 4\)"),
+        (constant(lambda n: torch.zeros(n)), data_of(IMAGES, LABELS), {}, r"logits \(4, C\)"),
+        (constant(lambda n: torch.zeros(n, 4).long()), data_of(IMAGES, LABELS), {}, "int64"),
+        (constant(lambda n: torch.full((n, 4), torch.nan)), data_of(IMAGES, LABELS), {}, "finite"),
+        (constant(lambda n: torch.zeros(n, 3)), data_of(IMAGES, LABELS), {}, r"in \[0, 3\)"),
+        (constant(lambda n: torch.zeros(n, 4)), scenes.generate(4, size=16), {}, "has 10 classes"),
+        (GOOD, data_of(IMAGES), {}, "got 1 things in a list. Metrics need the labels"),
+        (GOOD, [{"image": IMAGES}], {}, r"a mapping with \['image'\]"),
+        (GOOD, data_of(IMAGES, torch.zeros(8, 4)), {}, r"argmax\(1\)"),
+        (GOOD, [(IMAGES, LABELS[:3])], {}, "8 images with 3 labels"),
+        (GOOD, [], {}, "data is empty|test is empty"),
+        (GOOD, TensorDataset(IMAGES, LABELS), {}, "Put a data set into"),
+        (GOOD, "scnes", {}, "did you mean 'scenes'"),
+        (GOOD, data_of(IMAGES, LABELS), {"corruptions": ["fogg"]}, "did you mean 'fog'"),
+        (GOOD, data_of(IMAGES, LABELS), {"severities": [6]}, "from 1 to 5"),
+        (GOOD, data_of(IMAGES, LABELS), {"temperature": True}, "pass validation="),
+        (GOOD, data_of(3 * IMAGES, LABELS), {"corruptions": ["fog"]}, r"mean=\(...\), std"),
+        (GOOD, data_of(IMAGES, LABELS), {"ensemble": 5}, "no active dropout"),
+        (GOOD, data_of(IMAGES, LABELS), {"ensemble": 0}, "ensemble must be at least 1"),
+        (GOOD, data_of(IMAGES, LABELS), {"ensemble": []}, "got none"),
+        (GOOD, data_of(IMAGES, LABELS), {"ensemble": [GOOD]}, "would count twice"),
+        (GOOD, data_of(IMAGES, LABELS), {"ensemble": True}, "a list of models"),
+        (GOOD, data_of((255 * IMAGES).byte(), LABELS), STATISTICS, "leave mean and std out"),
+        (GOOD, DATA, {"validation": data_of(IMAGES, LABELS)}, "validation set of its own"),
+    ],
+)
+def test_refusals(model: Any, data: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        sfumato.evaluate(model, data, **{**FEW, **settings})
+
+
+def test_output_with_logits_inside_says_how_to_pick_them() -> None:
+    class Output:
+        logits = torch.zeros(4, 4)
+
+    with pytest.raises(TypeError, match=r"lambda images: model\(images\).logits"):
+        sfumato.evaluate(constant(Output()), data_of(IMAGES, LABELS), **FEW)
