@@ -54,7 +54,9 @@ def _names(requirements: list[str]) -> set[str]:
 
 def _extras() -> list[str]:
     groups = PROJECT["optional-dependencies"]
-    named = set().union(*(_names(groups[extra]) for extra in ("study", "ray", "export", "test")))
+    named = set().union(
+        *(_names(groups[extra]) for extra in ("study", "ray", "timm", "export", "test"))
+    )
     return sorted(named - _names(PROJECT["dependencies"]) - {"sfumato", "pytest", "pytest-xdist"})
 
 

@@ -1,12 +1,16 @@
-"""torchvision's classifiers by name."""
+"""torchvision's classifiers by name; nothing is downloaded."""
 
 from __future__ import annotations
 
+from typing import Any
+from urllib.error import URLError
+
 import pytest
 import torch
+from torch import nn
+from torchvision import models
 
 from sfumato.models import torchvision_model
-from sfumato.models.torchvision_models import _replace_last_linear
 
 
 def test_builds_with_the_wanted_classes() -> None:
@@ -14,14 +18,56 @@ def test_builds_with_the_wanted_classes() -> None:
     assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 7)
 
 
-def test_last_linear_layer_is_fitted() -> None:
-    model = torchvision_model("mobilenet_v3_small", num_classes=9).eval()
-    hidden = model.get_submodule("classifier.0")
-    _replace_last_linear(model, 4)
-    assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 4)
-    assert model.get_submodule("classifier.0") is hidden
+def test_pretrained_weights_keep_all_but_the_last_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = models.get_model
+    fetched = build("mobilenet_v3_small", weights=None)
+
+    def stub(name: str, *, weights: str | None, **options: Any) -> nn.Module:
+        return build(name, weights=None, **options) if weights is None else fetched
+
+    monkeypatch.setattr(models, "get_model", stub)
+    model = torchvision_model("mobilenet_v3_small", num_classes=4, weights="DEFAULT")
+    ours, theirs = model.state_dict(), fetched.state_dict()
+    assert ours["classifier.3.weight"].shape == (4, 1024)
+    others = [key for key in theirs if not key.startswith("classifier.3.")]
+    assert all(torch.equal(ours[key], theirs[key]) for key in others)
 
 
-def test_unknown_name() -> None:
-    with pytest.raises(ValueError, match="torchvision has no model 'resnet17'"):
-        torchvision_model("resnet17", num_classes=7)
+def test_positions_of_a_pretrained_transformer_follow_the_image(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Small(models.VisionTransformer):
+        def __init__(self, image_size: int, num_classes: int) -> None:
+            super().__init__(image_size, 16, 1, 2, 8, 8, num_classes=num_classes)
+
+    def stub(name: str, *, weights: str | None, **options: Any) -> nn.Module:
+        return Small(224, 1000) if weights else Small(options["image_size"], options["num_classes"])
+
+    monkeypatch.setattr(models, "get_model", stub)
+    model = torchvision_model("vit_b_16", num_classes=4, weights="DEFAULT", image_size=(32, 32))
+    assert model.get_parameter("encoder.pos_embedding").shape == (1, 5, 8)
+    assert model.eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 4)
+
+
+def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = models.get_model
+
+    def stub(name: str, *, weights: str | None, **options: Any) -> nn.Module:
+        if weights is not None:
+            raise URLError("no route to host")
+        return build(name, weights=None, **options)
+
+    monkeypatch.setattr(models, "get_model", stub)
+    with pytest.raises(ConnectionError, match=r"no route to host.*weights: FILE"):
+        torchvision_model("shufflenet_v2_x0_5", num_classes=4, weights="DEFAULT")
+
+
+def test_what_torchvision_does_not_have() -> None:
+    with pytest.raises(ValueError, match=r"no model 'resnt50' \(did you mean resnet50"):
+        torchvision_model("resnt50", num_classes=7)
+    with pytest.raises(ValueError, match="no weights 'BEST' of resnet18; it has IMAGENET1K_V1"):
+        torchvision_model("resnet18", num_classes=7, weights="BEST")
+    with pytest.raises(ValueError, match="takes square images, got 32 x 48"):
+        torchvision_model("vit_b_16", num_classes=7, image_size=(32, 48))
+    with pytest.raises(ValueError, match=r"can't build vit_h_14.*image_size: 224"):
+        torchvision_model("vit_h_14", num_classes=7, image_size=(32, 32))

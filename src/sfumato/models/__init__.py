@@ -1,10 +1,11 @@
-"""Networks of the papers at CIFAR and ImageNet stems, and torchvision's by name."""
+"""Networks of the papers at CIFAR and ImageNet stems, torchvision's and timm's by name."""
 
 from sfumato.models.faster_rcnn import faster_rcnn
 from sfumato.models.heads import GlobalMedianPool2d, Head, classifier
 from sfumato.models.network import StagedNetwork
 from sfumato.models.parts import SmoothOptions
 from sfumato.models.resnet import resnet
+from sfumato.models.timm_models import timm_model
 from sfumato.models.torchvision_models import torchvision_model
 from sfumato.models.torchvision_segmentation import (
     PixelLogits,
@@ -13,6 +14,7 @@ from sfumato.models.torchvision_segmentation import (
 )
 from sfumato.models.unet import UNet, unet
 from sfumato.models.vgg import vgg
+from sfumato.models.weights import fit_weights, read_weights
 
 __all__ = [
     "GlobalMedianPool2d",
@@ -23,8 +25,11 @@ __all__ = [
     "UNet",
     "classifier",
     "faster_rcnn",
+    "fit_weights",
     "is_segmentation_model",
+    "read_weights",
     "resnet",
+    "timm_model",
     "torchvision_model",
     "torchvision_segmentation",
     "unet",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from sfumato.models.torchvision_models import check_weights
+from sfumato.models.torchvision_models import fetch_weights
+from sfumato.models.weights import fit_weights
 
 
 class PixelLogits(nn.Module):
@@ -34,8 +35,8 @@ def torchvision_segmentation(
     Args:
         name: `deeplabv3_mobilenet_v3_large`, `deeplabv3_resnet50`, `fcn_resnet50`,
             `lraspp_mobilenet_v3_large` ...
-        num_classes: number of logits of each pixel; with `weights`, the last convolution is
-            replaced where it has another size.
+        num_classes: number of logits of each pixel; with `weights`, the last layers start anew
+            where they have another size.
         weights: a weights name such as `DEFAULT`; asks torchvision to download them. None
             (default) starts from scratch, backbone included, and downloads nothing.
 
@@ -53,27 +54,10 @@ def torchvision_segmentation(
     if not is_segmentation_model(name):
         known = ", ".join(models.list_models(module=models.segmentation))
         raise ValueError(f"torchvision has no segmentation model {name!r}; it has {known}")
-    if weights is None:
-        network = models.get_model(
-            name, weights=None, weights_backbone=None, num_classes=num_classes
-        )
-        return PixelLogits(network)
-    check_weights(name, weights)
-    network = models.get_model(name, weights=weights)
-    _replace_last_convolution(network.classifier, num_classes)
+    network = models.get_model(name, weights=None, weights_backbone=None, num_classes=num_classes)
+    if weights is not None:
+        found = fetch_weights(name, weights)
+        # Of training with two losses, which this network is not given.
+        state = {key: v for key, v in found.items() if not key.startswith("aux_classifier.")}
+        fit_weights(network, state, f"{weights} of torchvision:{name}")
     return PixelLogits(network)
-
-
-def _replace_last_convolution(classifier: nn.Module, num_classes: int) -> None:
-    """Fresh last layers for another number of classes; LR-ASPP has two that add up."""
-    modules = list(classifier.named_modules())
-    convolutions = [(name, part) for name, part in modules if isinstance(part, nn.Conv2d)]
-    outputs = convolutions[-1][1].out_channels
-    if outputs == num_classes:
-        return
-    for name, part in convolutions:
-        is_head = name in ("low_classifier", "high_classifier") or part is convolutions[-1][1]
-        if is_head:
-            parent, _, child = name.rpartition(".")
-            fresh = nn.Conv2d(part.in_channels, num_classes, (1, 1), bias=part.bias is not None)
-            setattr(classifier.get_submodule(parent), child, fresh)

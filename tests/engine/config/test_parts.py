@@ -48,7 +48,8 @@ def test_what_is_supplied_is_taken_by_some_part_and_not_by_users(kind: Kind) -> 
     for name in SUPPLIED[kind]:
         takers = [part for part in parts(kind).values() if part.takes(name)]
         assert takers, name
-        assert not any(name in part.options for part in takers)
+        assert not any(name in part.options for part in takers if name in part.supplied)
+        assert all(part.takes("data_size") for part in takers if name not in part.supplied)
     with pytest.raises(ValueError, match="num_samples of loss 'crl' is set from the data or the"):
         resolve_part("loss", {"name": "crl", "num_samples": 3})
 
@@ -63,11 +64,11 @@ def test_sections_of_predict_are_those_of_the_table() -> None:
 def test_a_family_is_found_by_its_members() -> None:
     assert find_part("model", "torchvision:resnet18").tasks == ("classify",)
     assert find_part("model", "torchvision:fcn_resnet50").tasks == ("segment",)
-    assert set(find_part("model", "torchvision:resnet18").options) == {
-        "weights",
-        "smooth",
-        "dropout",
-    }
+    for name in ("torchvision:resnet18", "timm:resnet18"):
+        assert set(find_part("model", name).options) == {
+            *("weights", "weights_digest", "pretrained", "image_size"),
+            *("smooth", "smooth_stages", "dropout"),
+        }
     with pytest.raises(ValueError, match=r"unknown model 'resnt' \(did you mean 'resnet'\?\)"):
         resolve_part("model", "resnt")
     with pytest.raises(ValueError, match=r"unknown model 'unet'.*Choose from \['faster_rcnn'\]"):

@@ -80,7 +80,7 @@ def test_an_unknown_torchvision_model(tiny: Content) -> None:
 
 
 def test_unknown_weights_are_found_without_fetching_any(tiny: Content) -> None:
-    model = {"name": "torchvision:resnet18", "weights": "IMAGENET9"}
+    model = {"name": "torchvision:resnet18", "pretrained": "IMAGENET9"}
     _fails({**tiny, "model": model}, "no weights 'IMAGENET9' of resnet18; it has IMAGENET1K_V1")
 
 

@@ -20,7 +20,11 @@ def build_part(kind: Kind, spec: Spec, *, task: Task | None = None, **supplied: 
     """The part that a spec names; of what is supplied it gets what its signature asks for."""
     resolved = resolve_part(kind, spec, task)
     wanted = inspect.signature(resolved.build).parameters
-    taken = {key: value for key, value in supplied.items() if key in wanted}
+    taken = {
+        key: value
+        for key, value in supplied.items()
+        if key in wanted and key not in resolved.params
+    }
     return resolved.build(**taken, **resolved.params)
 
 
@@ -44,16 +48,27 @@ def build_model(spec: Spec, dataset: ArrayDataset) -> nn.Module:
 def build_network(
     spec: Spec, *, num_classes: int, in_channels: int, image_size: tuple[int, int]
 ) -> nn.Module:
-    """A network for images and classes of these numbers; only torchvision's ask for the size."""
+    """A network for images and classes of these numbers."""
     network: nn.Module = build_part(
-        "model", spec, num_classes=num_classes, in_channels=in_channels, image_size=image_size
+        "model",
+        spec,
+        num_classes=num_classes,
+        in_channels=in_channels,
+        image_size=image_size,
+        data_size=image_size,
     )
     return network
 
 
 def without_weights(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The same network from scratch, for which nothing is downloaded."""
-    return {**spec, "weights": None} if "weights" in spec else dict(spec)
+    """The same network from scratch: no file is read, nothing is downloaded."""
+    sources = ("weights", "weights_digest", "pretrained")
+    return {key: value for key, value in spec.items() if key not in sources}
+
+
+def without_download(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The same network, from its file of weights or from scratch."""
+    return {key: value for key, value in spec.items() if key != "pretrained"}
 
 
 def build_augmentation(spec: Spec | None) -> BatchAugment | None:

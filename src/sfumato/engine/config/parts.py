@@ -20,15 +20,16 @@ from sfumato.augment import ObjectnessLabels
 from sfumato.augment.named import AUGMENTATIONS
 from sfumato.data import DETECTION_SOURCES, SOURCES
 from sfumato.data.load import SEGMENTATION_SOURCES
+from sfumato.engine.config.library_networks import timm_network, torchvision_network
 from sfumato.engine.config.part_kinds import Kind, Task
-from sfumato.engine.config.torchvision_networks import torchvision_network
+from sfumato.engine.config.weight_files import with_weights
 from sfumato.engine.training.transforms import mollify
 from sfumato.models import faster_rcnn, is_segmentation_model, resnet, unet, vgg
 from sfumato.predictions import MCDropout, TemporalSmoother
 
 # Set from the data or by the run, never by the user.
 SUPPLIED: Mapping[Kind, tuple[str, ...]] = {
-    "model": ("num_classes", "in_channels", "image_size", "classifier", "mean", "std"),
+    "model": ("num_classes", "in_channels", "image_size", "data_size", "classifier", "mean", "std"),
     "loss": ("num_samples", "class_weight", "reduction"),
     "inputs": ("num_classes",),
     "predict": ("model", "max_batch", "cut_threshold"),
@@ -57,8 +58,17 @@ class Part:
     @property
     def options(self) -> dict[str, inspect.Parameter]:
         """What a user may set."""
-        found = parameters(self.build, supplied=SUPPLIED.get(self.kind, ()))
+        found = parameters(self.build, supplied=self.supplied)
         return dict(list(found.items())[1:]) if self.is_family else found
+
+    @property
+    def supplied(self) -> tuple[str, ...]:
+        """What the run supplies: `image_size` too, unless a network asks for `data_size` besides.
+
+        Then it is the user's, to resize the images to.
+        """
+        names = SUPPLIED.get(self.kind, ())
+        return tuple(each for each in names if each != "image_size" or not self.takes("data_size"))
 
     @property
     def is_family(self) -> bool:
@@ -100,11 +110,12 @@ def _augment_tasks(name: str) -> tuple[Task, ...]:
 PARTS: tuple[Part, ...] = (
     *(Part("data", name, build, (_data_task(name),)) for name, build in SOURCES.items()),
     *(Part("data", name, build, ("detect",)) for name, build in DETECTION_SOURCES.items()),
-    Part("model", "resnet", resnet, ("classify",)),
-    Part("model", "vgg", vgg, ("classify",)),
-    Part("model", "unet", unet, ("segment",)),
+    Part("model", "resnet", with_weights(resnet), ("classify",)),
+    Part("model", "vgg", with_weights(vgg), ("classify",)),
+    Part("model", "unet", with_weights(unet), ("segment",)),
     Part("model", "faster_rcnn", faster_rcnn, ("detect",)),
-    Part("model", "torchvision:NAME", torchvision_network),
+    Part("model", "torchvision:NAME", with_weights(torchvision_network)),
+    Part("model", "timm:NAME", with_weights(timm_network), ("classify",)),
     Part("loss", "cross_entropy", labels.CrossEntropyLoss),
     Part("loss", "focal", labels.FocalLoss),
     Part("loss", "flsd", labels.FLSDLoss),
@@ -171,7 +182,9 @@ def resolve_part(kind: Kind, spec: Spec, task: Task | None = None) -> Resolved:
     name = spec.get("name") if isinstance(spec, Mapping) else spec
     found = _named(kind, name)
     table = {key: part.build for key, part in found.items() if task in (None, *part.tasks)}
-    return resolve(spec, table, kind, supplied=SUPPLIED.get(kind, ()))
+    chosen = found.get(name) if isinstance(name, str) else None
+    supplied = SUPPLIED.get(kind, ()) if chosen is None else chosen.supplied
+    return resolve(spec, table, kind, supplied=supplied)
 
 
 def _named(kind: Kind, name: Any) -> dict[str, Part]:

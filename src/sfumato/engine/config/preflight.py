@@ -15,16 +15,16 @@ from sfumato.engine.config.components import (
     build_labels,
     build_network,
     build_part,
-    without_weights,
+    without_download,
 )
 from sfumato.engine.config.devices import build_fabric
+from sfumato.engine.config.library_networks import check_pretrained
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import ConfigError, content_hash, parse
 from sfumato.engine.evaluation.context import objectness_of
 from sfumato.engine.evaluation.pixels import smooth_streams
 from sfumato.engine.runs.networks import load_network
 from sfumato.engine.runs.splits import load_splits
-from sfumato.models.torchvision_models import check_weights
 from sfumato.predictions import MCDropout
 
 _DEVICE_KEYS = {"accelerator", "devices", "strategy", "precision", "num_nodes"}
@@ -135,10 +135,8 @@ def _check_network(config: RunConfig, images: dict[str, _Images]) -> None:
 
 
 def _build_classifier(config: RunConfig, given: _Images) -> nn.Module:
-    name, weights = config.model["name"], config.model.get("weights")
-    if weights is not None:
-        check_weights(name.partition(":")[2], weights)
-    return build_network(without_weights(config.model), **given._asdict())
+    check_pretrained(config.model["name"], config.model.get("pretrained"))
+    return build_network(without_download(config.model), **given._asdict())
 
 
 def _build_detector(config: RunConfig, images: dict[str, _Images]) -> nn.Module:

@@ -15,6 +15,7 @@ from sfumato.engine.config.part_kinds import SPEC_KINDS, Kind, Task
 from sfumato.engine.config.parts import parts, resolve_part
 from sfumato.engine.config.sections import Strict, TrainConfig, parse
 from sfumato.engine.config.task_rules import check_task
+from sfumato.engine.config.weight_files import with_digest
 
 
 class TemporalConfig(Strict):
@@ -141,7 +142,8 @@ class RunConfig(Strict):
         if spec is None and cls.model_fields[kind].default is None:
             return None
         try:
-            return resolve_part(kind, cast(Spec, spec)).config
+            found = resolve_part(kind, cast(Spec, spec)).config
+            return with_digest(found) if kind == "model" else found
         except TypeError as error:  # pydantic reports ValueError only
             raise ValueError(str(error)) from None
 
