@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 import torch
@@ -230,11 +231,12 @@ def _focal_values(log_prob: Tensor, gamma: float | Tensor, least: float) -> Tens
 
 def _exponent(softmax: SoftmaxSummary, rule: FLSDRule, gamma: float) -> Tensor:
     """Exponent of each entry, a constant for the gradient."""
-    if rule == "paper":
-        prob = softmax.top.detach().exp()
-        return torch.where(prob < 0.2, 5.0, gamma).to(prob)  # supplement Eq. (1)
-    prob = softmax.label.detach().exp()
-    return torch.where(prob < 0.2, 5.0, torch.where(prob < 0.5, 3.0, gamma)).to(prob)
+    read = softmax.top if rule == "paper" else softmax.label
+    log_prob = read.detach()
+    confident: float | Tensor = gamma
+    if rule == "released" and gamma != 3.0:
+        confident = torch.where(log_prob < math.log(0.5), 3.0, gamma).to(log_prob)
+    return torch.where(log_prob < math.log(0.2), 5.0, confident).to(log_prob)  # supplement Eq. (1)
 
 
 def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:
