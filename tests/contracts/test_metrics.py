@@ -62,6 +62,7 @@ METRICS: dict[str, Entry] = {
     "underconfidence": Entry(m.underconfidence, m.Underconfidence),
     "average confidence": Entry(m.average_confidence, m.AverageConfidence),
     "aurc": Entry(m.aurc, m.AURC, loose=True),
+    "augrc": Entry(m.augrc, m.AUGRC, high=0.5, loose=True),
     "excess aurc": Entry(m.excess_aurc, m.ExcessAURC, loose=True),
     "accuracy at 80": Entry(m.accuracy_at_coverage, m.AccuracyAtCoverage, loose=True),
     "confidence auroc": Entry(m.confidence_auroc, m.ConfidenceAUROC, loose=True),

@@ -18,6 +18,7 @@ from sfumato.metrics import (
     ConfidenceAUROC,
     ExcessAURC,
     accuracy_at_coverage,
+    augrc,
     aurc,
     confidence_auroc,
     excess_aurc,
@@ -43,7 +44,20 @@ def test_hand_worked_values() -> None:
     assert curve.threshold.tolist() == pytest.approx([0.9, 0.8, 0.7, 0.6])
     assert float(aurc(PROBS, TARGET)) == pytest.approx((1 / 3 + 1 / 4) / 4)
     assert float(excess_aurc(PROBS, TARGET)) == pytest.approx(1 / 3 / 4)
+    assert float(augrc(PROBS, TARGET)) == pytest.approx((0.5 + 1) / 16)
     assert float(confidence_auroc(PROBS, TARGET)) == pytest.approx(2 / 3)
+
+
+def test_augrc_is_the_papers_function_of_auroc_and_accuracy(make: Make) -> None:
+    probs, target = make(500, 3)
+    probs = (probs * 12).round().clamp(min=1)  # many equal confidences
+    probs = probs / probs.sum(1, keepdim=True)
+    confidence, predicted = probs.max(1)
+    right = predicted == target
+    accuracy = float(right.double().mean())
+    area = float(binary_auroc(confidence.double(), right.long()))
+    expected = (1 - area) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
+    assert float(augrc(probs, target)) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(

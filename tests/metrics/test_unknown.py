@@ -12,6 +12,7 @@ from sfumato import metrics
 
 FUNCTIONS = (
     "aurc",
+    "augrc",
     "accuracy_at_coverage",
     "average_confidence",
     "brier_score",

@@ -30,6 +30,13 @@ def check_number(
         raise ValueError(f"{name} must be in {left}{low:g}, {high:g}{right}, got {value!r}")
 
 
+def check_open_share(name: str, value: Any) -> None:
+    """Raise unless `value` is a number in (0, 1): 0 and 1 would promise all or nothing."""
+    check_number(name, value, low=0.0, high=1.0, open_low=True)
+    if value == 1:
+        raise ValueError(f"{name} must be below 1, got {value!r}")
+
+
 def check_integer(name: str, value: Any, *, low: int, high: int | None = None) -> None:
     """Raise unless `value` is an int of at least `low` (and at most `high`)."""
     if isinstance(value, bool) or not isinstance(value, int):

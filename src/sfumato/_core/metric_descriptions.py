@@ -39,6 +39,7 @@ DESCRIPTIONS: dict[str, Description] = {
     "underconfidence": Description("underconfidence", "lower", "share"),
     "average_confidence": Description("mean confidence", None, "share"),
     "aurc": Description("AURC", "lower", "share"),
+    "augrc": Description("AUGRC", "lower", "share"),
     "accuracy_at_80": Description("accuracy at 80 % coverage", "higher", "share"),
     "true_calibration_error": Description("true calibration error", "lower", "share"),
     "true_ece": Description("true ECE", "lower", "share"),

@@ -34,6 +34,7 @@ from sfumato.metrics.segmentation import confusion_matrix, mean_iou
 from sfumato.metrics.selective import (
     RiskCoverage,
     accuracy_at_coverage,
+    augrc,
     aurc,
     confidence_auroc,
     excess_aurc,
@@ -51,6 +52,7 @@ from sfumato.metrics.uncertainty import mutual_information, predictive_entropy
 
 if TYPE_CHECKING:
     from sfumato.metrics.streaming import (
+        AUGRC,
         AURC,
         Accuracy,
         AccuracyAtCoverage,
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AUGRC",
     "AURC",
     "Accuracy",
     "AccuracyAtCoverage",
@@ -101,6 +104,7 @@ __all__ = [
     "accuracy",
     "accuracy_at_coverage",
     "alexnet_scores",
+    "augrc",
     "aurc",
     "average_confidence",
     "bootstrap_interval",

@@ -34,8 +34,8 @@ def evaluate_predictions(
     """Accuracy, likelihood, calibration and selective classification of saved predictions.
 
     Keys: accuracy, nll, brier, ece, aece, mce, classwise_ece, overconfidence, underconfidence,
-    average_confidence, aurc, accuracy_at_80, each a float; with `resamples`, also `<key>_interval`,
-    each (low, high).
+    average_confidence, aurc, augrc, accuracy_at_80, each a float; with `resamples`, also
+    `<key>_interval`, each (low, high).
 
     Args:
         target: class indices; (N,) or (N, d1, ...).

@@ -23,7 +23,11 @@ from sfumato.metrics.fine_cells import cell_edges, cell_index, cells_per_unit
 from sfumato.metrics.histogram import Groups, group_by_value, mass_bins, width_bins
 from sfumato.metrics.intervals import draw_in_parts
 from sfumato.metrics.scored_samples import Samples, flat_rows, score
-from sfumato.metrics.selective import accuracy_at_coverage_of_groups, aurc_of_groups
+from sfumato.metrics.selective import (
+    accuracy_at_coverage_of_groups,
+    augrc_of_groups,
+    aurc_of_groups,
+)
 
 _IMPOSSIBLE = -1e300
 
@@ -40,6 +44,7 @@ def metrics_of_groups(groups: Groups, num_bins: int) -> dict[str, Tensor]:
         "underconfidence": underconfidence_of_groups(groups),
         "average_confidence": average_of_groups(groups),
         "aurc": aurc_of_groups(groups),
+        "augrc": augrc_of_groups(groups),
         "accuracy_at_80": accuracy_at_coverage_of_groups(groups, 0.8),
     }
 

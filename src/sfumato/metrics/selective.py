@@ -115,6 +115,36 @@ def excess_aurc_of_groups(groups: Groups) -> Tensor:
     return aurc_of_groups(groups) - (wrong - correct * harmonic) / total
 
 
+def augrc(
+    probs: Tensor, target: Tensor, *, ignore_index: int = -100, validate: bool = True
+) -> Tensor:
+    """Area under the generalised risk-coverage curve: the mean risk of a silent failure.
+
+    The generalised risk of a threshold is the share of all predictions that is accepted and wrong;
+    AUGRC is its mean over the coverage. In AURC the few most confident predictions weigh most
+    (the first is in every risk_k, with weight 1 / k); here every mistake weighs by how many
+    predictions are less confident: AUGRC = (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2, between 0
+    and 1/2. Equal confidences count as their average over all orders. Args as in `risk_coverage`.
+
+    Example:
+        >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
+        >>> augrc(probs, torch.tensor([0, 0, 1, 1]))
+        tensor(0.0938, dtype=torch.float64)
+
+    Reference: Traub et al., Overcoming Common Flaws in the Evaluation of Selective Classification
+    Systems (NeurIPS 2024, arXiv 2407.01032).
+    """
+    samples = score(probs, target, ignore_index=ignore_index, validate=validate)
+    return augrc_of_groups(group_by_value(samples))
+
+
+def augrc_of_groups(groups: Groups) -> Tensor:
+    """`augrc` of grouped predictions, (...): trapezoids of the wrong ones that are accepted."""
+    count, wrong = groups.count.flip(-1), groups.wrong.flip(-1)
+    middle = wrong.cumsum(-1) - wrong / 2
+    return (count * middle).sum(-1) / groups.count.sum(-1).square()
+
+
 def accuracy_at_coverage(
     probs: Tensor,
     target: Tensor,

@@ -1,11 +1,21 @@
-"""Smoothing the outputs: ensembles over weights and over time, and post-hoc scaling."""
+"""Smoothing the outputs, and deciding by them: ensembles, post-hoc scaling, thresholds."""
 
 from sfumato.predictions.bias import BiasScaler
+from sfumato.predictions.decision_thresholds import (
+    DecisionThresholds,
+    class_risk_thresholds,
+    decision_thresholds,
+)
 from sfumato.predictions.ensemble import DeepEnsemble
 from sfumato.predictions.ensemble_temperature import EnsembleTemperatureScaler
 from sfumato.predictions.isotonic import IsotonicScaler
 from sfumato.predictions.logit_normalisation import LogitNormaliser, normalise_logits
 from sfumato.predictions.mc_dropout import MCDropout, SampledPrediction
+from sfumato.predictions.risk_threshold import (
+    RiskThreshold,
+    risk_threshold,
+    risk_threshold_of_counts,
+)
 from sfumato.predictions.temperature import TemperatureScaler
 from sfumato.predictions.temperature_table import (
     HeldOutPredictions,
@@ -19,12 +29,14 @@ from sfumato.predictions.vector import VectorScaler
 
 __all__ = [
     "BiasScaler",
+    "DecisionThresholds",
     "DeepEnsemble",
     "EnsembleTemperatureScaler",
     "HeldOutPredictions",
     "IsotonicScaler",
     "LogitNormaliser",
     "MCDropout",
+    "RiskThreshold",
     "SampledPrediction",
     "TemperatureRow",
     "TemperatureScaler",
@@ -32,8 +44,12 @@ __all__ = [
     "TemporalStep",
     "UniformMixture",
     "VectorScaler",
+    "class_risk_thresholds",
+    "decision_thresholds",
     "mean_log_probability",
     "normalise_logits",
+    "risk_threshold",
+    "risk_threshold_of_counts",
     "temperature_table",
     "temporal_weights",
 ]

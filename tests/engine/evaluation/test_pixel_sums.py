@@ -37,7 +37,7 @@ def test_same_as_the_metrics_of_all_pixels() -> None:
     expected = evaluate_predictions(labels, logits=logits)
     for name in ("accuracy", "nll", "ece"):
         assert float(found[name]) == pytest.approx(expected[name], rel=1e-6)
-    for name in ("aurc", "accuracy_at_80"):
+    for name in ("aurc", "augrc", "accuracy_at_80"):
         assert float(found[name]) == pytest.approx(expected[name], rel=0.03)
     assert float(found["mean_iou"]) == pytest.approx(float(mean_iou(logits, labels)))
     foreground = evaluate_predictions(labels.masked_fill(labels == 2, -100), logits=logits)

@@ -20,7 +20,11 @@ from sfumato._core.confidence_bins import bin_index
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import check_resampling, draw_weights, intervals_of
 from sfumato.metrics.scored_samples import score
-from sfumato.metrics.selective import accuracy_at_coverage_of_groups, aurc_of_groups
+from sfumato.metrics.selective import (
+    accuracy_at_coverage_of_groups,
+    augrc_of_groups,
+    aurc_of_groups,
+)
 
 NO_VOID = -100
 # Cells of the ranking: confidences by -log(1 - p), which tells .9999 from .99999, in steps of 1/16.
@@ -102,8 +106,8 @@ class PixelSums:
     def measure(self, sums: Tensor) -> dict[str, Tensor]:
         """Every metric for sums (..., K); NaN where there is nothing to measure.
 
-        accuracy, nll, ece, foreground_ece, mean_iou; aurc and accuracy_at_80, up to the order
-        inside the cells of the ranking; consistency, Eq. (38) for every pixel: the
+        accuracy, nll, ece, foreground_ece, mean_iou; aurc, augrc and accuracy_at_80, up to
+        the order inside the cells of the ranking; consistency, Eq. (38) for every pixel: the
         share that keeps the class of the frame before; label_consistency, the same of the
         labels, which a perfect prediction would have.
         """
@@ -119,6 +123,7 @@ class PixelSums:
             "ece": self._ece(every),
             "mean_iou": iou.nanmean(-1),
             "aurc": aurc_of_groups(_groups(ranks)),
+            "augrc": augrc_of_groups(_groups(ranks)),
             "accuracy_at_80": accuracy_at_coverage_of_groups(_groups(ranks), 0.8),
             "consistency": frames[..., 0] / frames[..., 1],  # Eq. (38)
             "label_consistency": frames[..., 2] / frames[..., 3],

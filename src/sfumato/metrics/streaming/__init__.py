@@ -22,6 +22,7 @@ from sfumato.metrics.streaming.confidence import (
     Underconfidence,
 )
 from sfumato.metrics.streaming.selective import (
+    AUGRC,
     AURC,
     AccuracyAtCoverage,
     ConfidenceAUROC,
@@ -29,6 +30,7 @@ from sfumato.metrics.streaming.selective import (
 )
 
 __all__ = [
+    "AUGRC",
     "AURC",
     "Accuracy",
     "AccuracyAtCoverage",

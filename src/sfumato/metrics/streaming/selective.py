@@ -10,6 +10,7 @@ from sfumato._core.checks import check_number
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.selective import (
     accuracy_at_coverage_of_groups,
+    augrc_of_groups,
     aurc_of_groups,
     auroc_of_groups,
     excess_aurc_of_groups,
@@ -24,6 +25,15 @@ class AURC(ConfidenceMetric):
 
     def measure(self, groups: Groups) -> Tensor:
         return aurc_of_groups(groups)
+
+
+class AUGRC(ConfidenceMetric):
+    """`augrc` of a stream; predictions of one cell count as equally confident."""
+
+    higher_is_better = False
+
+    def measure(self, groups: Groups) -> Tensor:
+        return augrc_of_groups(groups)
 
 
 class ExcessAURC(ConfidenceMetric):
