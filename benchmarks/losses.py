@@ -65,7 +65,7 @@ def table_losses(entries: tuple[int, ...]) -> dict[str, Call]:
     found: dict[str, Call] = {}
     for name, part in parts("loss").items():
         loss = getattr(labels, f"{name}_loss")
-        found[name] = given_history(loss, known) if part.takes("num_samples") else loss
+        found[name] = given_history(loss, known) if part.remembers_samples({}) else loss
     return found
 
 

@@ -50,7 +50,7 @@ def _from_table(name: str, **fixed: Any) -> Loss:
     """A loss as the table of parts and its class describe it; its function is `NAME_loss`."""
     part, function = parts("loss")[name], getattr(labels, f"{name}_loss")
     is_conservative = getattr(part.build, "is_conservative", True)
-    if part.takes("num_samples"):
+    if part.remembers_samples({}):
         # Its function takes what its module remembers of each sample, and so needs no labels.
         return Loss(partial(function, **fixed), is_conservative=is_conservative)
     return Loss(
@@ -390,7 +390,7 @@ def test_single_entries_are_what_the_class_says(name: str) -> None:
     changed = torch.cat([logits[:1], 3 * torch.randn_like(logits[1:])])
     before, after = (call(z, target, extra, reduction="none")[0] for z in (logits, changed))
     # A history of each sample is no single entry, whatever its function does with it.
-    if part.is_of_single_entries or not part.takes("num_samples"):
+    if part.is_of_single_entries or not part.remembers_samples({}):
         assert torch.equal(before, after) == part.is_of_single_entries
 
 

@@ -293,3 +293,28 @@ def test_module() -> None:
     assert torch.equal(module(logits, target, correctness), expected)
     with pytest.raises(ValueError, match="form must be one of"):
         ACLSLoss(form="draft")
+
+
+def test_a_module_with_a_history_ranks_by_what_it_remembers() -> None:
+    loss = ACLSLoss(condition="ranking", num_samples=4, margin=1.0)
+    logits = torch.tensor([[4.0, 0.0, 1.0], [0.0, 3.0, -2.0], [1.0, 0.0, 6.0]])
+    target, index = torch.tensor([0, 2, 2]), torch.tensor([3, 0, 1])
+    for _ in range(2):
+        known = loss.history.correctness(index)
+        expected = acls_loss(logits, target, condition="ranking", margin=1.0, correctness=known)
+        torch.testing.assert_close(loss(logits, target, index=index), expected)
+        loss.history.end_epoch()
+    assert loss.history.counts.tolist() == [0, 2, 0, 2]
+    without = acls_loss(logits, target, condition="ranking", correctness=torch.zeros(3))
+    assert expected != without
+    loss.eval()(logits, target, index=index)
+    assert loss.history.counts.tolist() == [0, 2, 0, 2]
+
+
+def test_a_history_needs_indices_and_classes() -> None:
+    loss = ACLSLoss(condition="ranking", num_samples=4)
+    with pytest.raises(TypeError, match="needs index="):
+        loss(torch.zeros(2, 3), torch.tensor([0, 1]))
+    with pytest.raises(TypeError, match="must hold class indices"):
+        loss(torch.zeros(2, 3), torch.full((2, 3), 1 / 3), index=torch.tensor([0, 1]))
+    assert ACLSLoss(num_samples=4).history is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from sfumato.labels._entries import (
     reduce_entries,
 )
 from sfumato.labels._neighbours import next_valid
+from sfumato.labels.correctness import CorrectnessHistory
 from sfumato.labels.cross_entropy import cross_entropy_fidelity
 from sfumato.ops.softmax import SoftmaxSummary
 
@@ -218,8 +220,10 @@ class ACLSLoss(nn.Module):
         other_weight: lambda_2 of the other classes; 0.01 everywhere.
         form: "paper", "gradient" (Eq. 12 to the letter) or "released" (the authors' code).
         smoothing: "adaptive", or "constant" for the conditional-only ablation.
-        condition: "margin", or "always" and "ranking" for the ablations; "ranking" needs
-            `correctness` in the call.
+        condition: "margin", or "always" and "ranking" for the ablations.
+        num_samples: size of the training set, for "ranking": the module then keeps a
+            `CorrectnessHistory` and wants the data set indices of each batch. Without it
+            "ranking" needs `correctness` in the call.
         class_weight: (C,), for the cross entropy only.
         ignore_index: class index of entries to skip.
         reduction: "mean" over the other entries, "sum" or "none".
@@ -238,6 +242,7 @@ class ACLSLoss(nn.Module):
         form: Form = "paper",
         smoothing: Smoothing = "adaptive",
         condition: Condition = "margin",
+        num_samples: int | None = None,
         class_weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
@@ -251,11 +256,37 @@ class ACLSLoss(nn.Module):
         self.form: Form = form
         self.smoothing: Smoothing = smoothing
         self.condition: Condition = condition
+        self.history: CorrectnessHistory | None = None
+        if condition == "ranking" and num_samples is not None:
+            self.history = CorrectnessHistory(num_samples)
         self.register_buffer("class_weight", class_weight)
         self.ignore_index = ignore_index
         self.reduction: Reduction = reduction
 
-    def forward(self, logits: Tensor, target: Tensor, correctness: Tensor | None = None) -> Tensor:
+    @staticmethod
+    def remembers_samples(options: Mapping[str, object]) -> bool:
+        """Whether a loss with these options keeps a history of each sample."""
+        return options.get("condition") == "ranking"
+
+    def forward(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        correctness: Tensor | None = None,
+        index: Tensor | None = None,
+    ) -> Tensor:
+        """Args: logits (N, C, ...), target, and for "ranking" the correctness or indices (N, ...).
+
+        A history is read before and, in training mode, updated after the loss is computed.
+        """
+        if self.history is not None and correctness is None:
+            correctness = self.history.correctness(_known(index))
+        loss = self._loss(logits, target, correctness)
+        if self.history is not None and self.training:
+            self.history.record(logits, target, _known(index), ignore_index=self.ignore_index)
+        return loss
+
+    def _loss(self, logits: Tensor, target: Tensor, correctness: Tensor | None) -> Tensor:
         return acls_loss(
             logits,
             target,
@@ -270,6 +301,12 @@ class ACLSLoss(nn.Module):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
         )
+
+
+def _known(index: Tensor | None) -> Tensor:
+    if index is None:
+        raise TypeError('condition="ranking" with num_samples needs index=, the data set indices')
+    return index
 
 
 def _equation(

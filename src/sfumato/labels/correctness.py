@@ -68,6 +68,16 @@ class CorrectnessHistory(nn.Module):
         index, correct = gather_columns(batch) if self.gathers else batch
         self.counts.index_add_(0, index, correct)
 
+    def record(self, logits: Tensor, target: Tensor, index: Tensor, *, ignore_index: int) -> None:
+        """Add one batch of logits (N, C, ...), class indices (N, ...) and data set indices."""
+        if target.is_floating_point():
+            raise TypeError(
+                f"target must hold class indices where correctness counts, got {target.dtype}. "
+                "Leave out what softens the labels."
+            )
+        right, valid = logits.argmax(1) == target, target != ignore_index
+        self.update(index.to(right.device)[valid], right[valid])
+
     def correctness(self, index: Tensor) -> Tensor:
         """Correctness of the samples `index`, float32 of the same shape, in [0, 1].
 

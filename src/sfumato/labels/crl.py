@@ -182,11 +182,7 @@ class CRLLoss(nn.Module):
         correctness = self.history.correctness(index)
         softmax, values = _loss_values(entries, correctness, self.weight, self.confidence)
         if self.training:
-            right = softmax.predicted == entries.indices
-            index = index.to(right.device)
-            if softmax.valid is not None:
-                index, right = index[softmax.valid], right[softmax.valid]
-            self.history.update(index, right)
+            self.history.record(logits, target, index, ignore_index=self.ignore_index)
         return reduce_entries(values, softmax, self.reduction)
 
 
@@ -205,7 +201,7 @@ def _measure(entries: Entries, kind: ConfidenceKind) -> tuple[SoftmaxSummary, Te
         plain = entries.plain()
         first, second = plain.log_probs.topk(2, dim=1).values.exp().unbind(1)
         return plain, first - second
-    softmax = entries.softmax(wants_predicted=True)
+    softmax = entries.softmax()
     if kind == "softmax":
         return softmax, softmax.top.exp()
     return softmax, softmax.entropy / math.log(entries.num_classes)

@@ -25,6 +25,7 @@ RECIPE: dict[str, Any] = {
 }
 METHODS: dict[str, dict[str, Any]] = {
     "history of samples": {"loss": "crl"},
+    "history of samples as a condition": {"loss": {"name": "acls", "condition": "ranking"}},
     "accuracy of bins": {"loss": {"name": "cape", "num_bins": 3}},
     "pairs of a batch": {"loss": "mmce"},
     "mixup, mean of a batch": {"augment": "fcr+mixup", "loss": "mdca"},
@@ -124,7 +125,7 @@ def test_dropout_takes_nothing_from_the_stream_of_the_inputs(dropout: float) -> 
 
 def test_a_run_whose_numbers_changed_has_a_new_name() -> None:
     names = [parse(RunConfig, {**RECIPE, **method}) for method in METHODS.values()]
-    assert [each.streams for each in names] == [None] * 3 + [2] * 4 + [None, 2]
+    assert [each.streams for each in names] == [None] * 4 + [2] * 4 + [None, 2]
     assert "streams" not in names[0].model_dump()
-    again = parse(RunConfig, names[3].model_dump(mode="json"))
-    assert fingerprint(again) == fingerprint(names[3])
+    again = parse(RunConfig, names[4].model_dump(mode="json"))
+    assert fingerprint(again) == fingerprint(names[4])

@@ -83,6 +83,11 @@ class Part:
         """Whether `build` has a parameter of this name, as a loss with a history `num_samples`."""
         return parameter in inspect.signature(self.build).parameters
 
+    def remembers_samples(self, options: Mapping[str, Any]) -> bool:
+        """Of a loss: whether it keeps a history of each sample, with these options."""
+        rule = getattr(self.build, "remembers_samples", None)
+        return self.takes("num_samples") if rule is None else rule(options)
+
     @property
     def is_of_single_entries(self) -> bool:
         """Of a loss: whether each entry's value depends on that entry alone."""

@@ -43,7 +43,7 @@ def _check_segment(config: RunConfig) -> None:
     _require(config.inputs is None, "inputs: mollification is for task: classify")
     loss = find_part("loss", config.loss["name"])
     _require(
-        not loss.takes("num_samples"),
+        not loss.remembers_samples(config.loss),
         f"loss: {loss.name} keeps a history of whole images; choose another",
     )
     wanted = config.evaluate
