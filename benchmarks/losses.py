@@ -34,7 +34,7 @@ Call = Callable[[Tensor, Tensor], Tensor]
 Losses = dict[str, tuple[Call, float | None]]
 STOCK = "F.cross_entropy"
 LIMITS = {
-    **dict.fromkeys(("cross_entropy", "focal", "flsd", "ecp", "mbls", "acls"), 1.0),
+    **dict.fromkeys(("cross_entropy", "focal", "flsd", "ecp", "mbls", "acls", "maxsup"), 1.0),
     **dict.fromkeys(("mdca", "mmce", "crl"), 1.5),
 }
 # What is compared for soft targets, class weights and small batches.

@@ -7,6 +7,7 @@ from sfumato.labels.acls import (
     acls_loss as acls_loss,
     acls_penalty as acls_penalty,
 )
+from sfumato.labels.bsce import BSCELoss as BSCELoss, bsce_loss as bsce_loss
 from sfumato.labels.cape import (
     BinAccuracy as BinAccuracy,
     CaPELoss as CaPELoss,
@@ -34,6 +35,10 @@ from sfumato.labels.cross_entropy import (
     CrossEntropyLoss as CrossEntropyLoss,
     cross_entropy_loss as cross_entropy_loss,
 )
+from sfumato.labels.dual_focal import (
+    DualFocalLoss as DualFocalLoss,
+    dual_focal_loss as dual_focal_loss,
+)
 from sfumato.labels.ecp import (
     ECPLoss as ECPLoss,
     ecp_loss as ecp_loss,
@@ -53,6 +58,11 @@ from sfumato.labels.likelihood import (
     log_normaliser as log_normaliser,
     monte_carlo_log_likelihood as monte_carlo_log_likelihood,
     normalised_cross_entropy_loss as normalised_cross_entropy_loss,
+)
+from sfumato.labels.maxsup import (
+    MaxSupLoss as MaxSupLoss,
+    maxsup_loss as maxsup_loss,
+    maxsup_penalty as maxsup_penalty,
 )
 from sfumato.labels.mbls import (
     MbLSLoss as MbLSLoss,

@@ -68,6 +68,12 @@ class Entries(NamedTuple):
             raise TypeError("target must hold class indices here")
         return self.target
 
+    @property
+    def safe_indices(self) -> Tensor:
+        """The class indices with 0 for ignored ones, so that they can be gathered with."""
+        target, _ = valid_entries(self.indices, self.num_classes, self.ignore_index)
+        return self.indices if target is None else target
+
     def softmax(
         self,
         *,

@@ -16,7 +16,6 @@ from sfumato.labels._entries import (
     reduce_entries,
 )
 from sfumato.labels.targets import SmoothingOver, smoothing_masses
-from sfumato.ops.plain_softmax import valid_entries
 from sfumato.ops.softmax import SoftmaxSummary
 
 
@@ -181,20 +180,15 @@ def label_weight(entries: Entries, class_weight: Tensor | None) -> Tensor | None
         raise ValueError("class_weight must not require a gradient; pass class_weight.detach()")
     if entries.soft_target is not None:
         return None
-    return class_weight.to(entries.logits)[_safe_indices(entries)]
+    return class_weight.to(entries.logits)[entries.safe_indices]
 
 
 def _shares(entries: Entries, factor: float, mass: float) -> Tensor:
     """The smoothed target of every class, (N, C, ...)."""
     if entries.soft_target is not None:
         return factor * entries.soft_target + mass
-    label = _safe_indices(entries).unsqueeze(1)
+    label = entries.safe_indices.unsqueeze(1)
     return torch.full_like(entries.logits, mass).scatter_(1, label, factor + mass)
-
-
-def _safe_indices(entries: Entries) -> Tensor:
-    target, _ = valid_entries(entries.indices, entries.num_classes, entries.ignore_index)
-    return entries.indices if target is None else target
 
 
 def _along_classes(class_weight: Tensor, logits: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from sfumato.engine.config.parts import find_part
 from sfumato.study.config import PlannedRun
 
 _STEPS = 60
+_CLASSES = 10
 _NOT_SHOWN = ("name", "ignore_index")
 
 
@@ -43,7 +44,8 @@ def _title(methods: Sequence[str]) -> str:
 
 
 def _profile(spec: dict[str, Any]) -> dict[str, Any]:
-    found = smoothing_profile(build_loss(spec, num_samples=1), num_steps=_STEPS)
+    loss = build_loss(spec, num_samples=1, num_classes=_CLASSES, epochs=1)
+    found = smoothing_profile(loss, num_classes=_CLASSES, num_steps=_STEPS)
     settings = ", ".join(f"{key} {value}" for key, value in spec.items() if key not in _NOT_SHOWN)
     return {
         "loss": f"{spec['name']}: {settings}" if settings else spec["name"],

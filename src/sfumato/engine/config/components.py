@@ -28,9 +28,31 @@ def build_part(kind: Kind, spec: Spec, *, task: Task | None = None, **supplied: 
     return resolved.build(**taken, **resolved.params)
 
 
-def build_loss(spec: Spec, *, num_samples: int, class_weight: Tensor | None = None) -> nn.Module:
-    """The loss module; `num_samples` goes to losses that keep a history of each sample."""
-    loss: nn.Module = build_part("loss", spec, num_samples=num_samples, class_weight=class_weight)
+def build_loss(
+    spec: Spec,
+    *,
+    num_samples: int,
+    num_classes: int,
+    epochs: int,
+    class_weight: Tensor | None = None,
+) -> nn.Module:
+    """The loss module, told what it asks for.
+
+    Args:
+        spec: names it.
+        num_samples: size of the training set, for losses that remember each sample.
+        num_classes: for losses that keep something of each class.
+        epochs: of the whole training, for losses that change on the way.
+        class_weight: (C,), for losses that weigh classes.
+    """
+    loss: nn.Module = build_part(
+        "loss",
+        spec,
+        num_samples=num_samples,
+        num_classes=num_classes,
+        epochs=epochs,
+        class_weight=class_weight,
+    )
     return loss
 
 

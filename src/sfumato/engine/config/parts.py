@@ -30,7 +30,7 @@ from sfumato.predictions import MCDropout, TemporalSmoother
 # Set from the data or by the run, never by the user.
 SUPPLIED: Mapping[Kind, tuple[str, ...]] = {
     "model": ("num_classes", "in_channels", "image_size", "data_size", "classifier", "mean", "std"),
-    "loss": ("num_samples", "class_weight", "reduction"),
+    "loss": ("num_samples", "epochs", "class_weight", "reduction"),
     "inputs": ("num_classes",),
     "predict": ("model", "max_batch", "cut_threshold"),
     "corruptions": ("images", "name", "severity", "constants", "generator"),
@@ -132,6 +132,9 @@ PARTS: tuple[Part, ...] = (
     Part("loss", "cape", labels.CaPELoss),
     Part("loss", "mbls", labels.MbLSLoss),
     Part("loss", "acls", labels.ACLSLoss),
+    Part("loss", "maxsup", labels.MaxSupLoss),
+    Part("loss", "dual_focal", labels.DualFocalLoss),
+    Part("loss", "bsce", labels.BSCELoss),
     Part("loss", "normalised_cross_entropy", labels.NormalisedCrossEntropyLoss),
     *(Part("augment", name, build, _augment_tasks(name)) for name, build in AUGMENTATIONS.items()),
     Part("inputs", "mollify", mollify, ("classify",)),

@@ -71,7 +71,12 @@ def build_trainer(
         model=build_model(config.model, data.train),
         step=LabelStep(
             fabric,
-            build_loss(config.loss, num_samples=len(train)),
+            build_loss(
+                config.loss,
+                num_samples=len(train),
+                num_classes=num_classes,
+                epochs=config.train.epochs,
+            ),
             loader,
             config.seed,
             inputs=batch_transform(num_classes, augment, mollify),

@@ -85,7 +85,13 @@ def _build_loss(config: RunConfig, data: DataSplits) -> nn.Module:
     weight = None
     if config.class_weight == "median_frequency":
         weight = median_frequency_weights(train.labels, train.num_classes, void=train.void)
-    loss = build_loss(config.loss, num_samples=len(train), class_weight=weight)
+    loss = build_loss(
+        config.loss,
+        num_samples=len(train),
+        num_classes=train.num_classes,
+        epochs=config.train.epochs,
+        class_weight=weight,
+    )
     ignored = getattr(loss, "ignore_index", train.void)
     if train.void is not None and ignored != train.void:
         raise ConfigError(
