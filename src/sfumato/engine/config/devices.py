@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-from lightning_fabric import Fabric
-
 from sfumato.engine.config.sections import TrainConfig
+from sfumato.engine.fabric import Fabric
 
 
 def build_fabric(train: TrainConfig) -> Fabric:

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sfumato._core.seeds import fold_seed
@@ -24,6 +23,7 @@ from sfumato.engine.evaluation.robustness import predict_corrupted
 from sfumato.engine.evaluation.split_metrics import measure_split, posterior_of, reliability_bins
 from sfumato.engine.evaluation.steadiness import evaluate_steadiness
 from sfumato.engine.evaluation.stochastic import LogProbabilities, SampleCurve
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import Arrays, Predictions, RunDirectory
 from sfumato.engine.runs.progress import progress_bar
 from sfumato.predictions import DeepEnsemble, MCDropout, TemperatureScaler

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sfumato.data import ArrayDataset, DataSplits
 from sfumato.engine.config.run_config import EvaluateConfig, RunConfig
 from sfumato.engine.evaluation.classifier import Evaluator
 from sfumato.engine.evaluation.predict import predict
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.progress import Bar
 from sfumato.engine.tasks.classify import Loaders

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sfumato._core.checks import check_class_indices
@@ -20,6 +19,7 @@ from sfumato.engine.evaluation.given_data import Batches, GivenData, Split, read
 from sfumato.engine.evaluation.given_model import check_logits, members_of, try_out
 from sfumato.engine.evaluation.measured import MeasuredSections
 from sfumato.engine.evaluation.predict import predict_batches
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import Predictions, RunDirectory
 from sfumato.engine.runs.environment import environment_facts
 from sfumato.engine.runs.networks import GIVEN

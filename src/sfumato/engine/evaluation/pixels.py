@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sfumato._core.files import write_atomically
@@ -18,6 +17,7 @@ from sfumato.engine.config.run_config import PredictConfig, TemporalConfig
 from sfumato.engine.evaluation.pixel_sums import NO_VOID, PixelSums
 from sfumato.engine.evaluation.predict import predict_batches
 from sfumato.engine.evaluation.stochastic import LogProbabilities, log_probabilities
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.progress import Bar, progress_bar
 from sfumato.metrics import confidence_map
 from sfumato.predictions import MCDropout, TemporalSmoother

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sfumato._core.evaluation_mode import evaluating
 from sfumato.data import Sample, TensorLoader
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import Predictions
 from sfumato.engine.runs.progress import Bar
 from sfumato.engine.training.together import gather_rows

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 
+from sfumato.engine.fabric import Fabric
 from sfumato.ops.library import kernel_level
 
 PACKAGES = ("sfumato", "torch", "torchvision", "torchmetrics", "lightning-fabric", "numpy")

@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass
 
 import torch
-from lightning_fabric import Fabric
 
 from sfumato._core.seeds import fold_seed
 from sfumato.augment import BatchAugment, label_samples
@@ -27,6 +26,7 @@ from sfumato.engine.config.components import (
 )
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.evaluation.classifier import Evaluator
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.networks import write_network_facts
 from sfumato.engine.runs.splits import load_splits

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from sfumato._core.files import write_arrays
@@ -20,6 +19,7 @@ from sfumato.engine.evaluation.detection_scores import (
     detection_metrics,
 )
 from sfumato.engine.evaluation.predict import predict_batches
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.networks import load_network
 from sfumato.engine.runs.progress import progress_bar

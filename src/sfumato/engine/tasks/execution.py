@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from lightning_fabric import Fabric
-
 from sfumato._core.files import read_json, read_unless_damaged, write_json
 from sfumato.engine.config.devices import build_fabric
 from sfumato.engine.config.run_config import RunConfig, training_content
 from sfumato.engine.config.sections import fingerprint
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.environment import environment_facts
 from sfumato.engine.tasks import classify, detect, segment

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from lightning_fabric import Fabric
 
 from sfumato.data import (
     ArrayDataset,
@@ -33,6 +32,7 @@ from sfumato.engine.evaluation.cost import (
     timed,
 )
 from sfumato.engine.evaluation.detection_scores import detection_metrics
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.progress import Bar
 from sfumato.engine.runs.splits import load_splits

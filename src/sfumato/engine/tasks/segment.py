@@ -6,7 +6,6 @@ import shutil
 import time
 
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from sfumato._core.seeds import fold_seed
@@ -27,6 +26,7 @@ from sfumato.engine.evaluation.pixels import (
     sums_for,
 )
 from sfumato.engine.evaluation.replicates import Replicates, describe_units
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.networks import write_network_facts
 from sfumato.engine.runs.splits import load_splits

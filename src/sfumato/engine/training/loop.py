@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sfumato._core.seeds import fold_seed
 from sfumato.data import TensorLoader
 from sfumato.engine.config.sections import TrainConfig
 from sfumato.engine.evaluation.predict import predict
+from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.log import TrainingLog
 from sfumato.engine.runs.progress import Bar, progress_bar

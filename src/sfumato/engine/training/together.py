@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import cast
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
+
+from sfumato.engine.fabric import Fabric
 
 
 class SharedStream:
