@@ -30,6 +30,12 @@ from sfumato.metrics.figures import (
 from sfumato.metrics.floor import calibration_floor
 from sfumato.metrics.intervals import Comparison, bootstrap_interval, paired_difference
 from sfumato.metrics.likelihood import negative_log_likelihood
+from sfumato.metrics.prediction_sets import (
+    class_coverage,
+    mean_set_size,
+    set_coverage,
+    set_size_counts,
+)
 from sfumato.metrics.segmentation import confusion_matrix, mean_iou
 from sfumato.metrics.selective import (
     RiskCoverage,
@@ -112,6 +118,7 @@ __all__ = [
     "brier_score",
     "calibration_error",
     "calibration_floor",
+    "class_coverage",
     "classwise_calibration_error",
     "compare_predictions",
     "confidence_auroc",
@@ -128,6 +135,7 @@ __all__ = [
     "ks_calibration_error",
     "mean_iou",
     "mean_objectness_deviation",
+    "mean_set_size",
     "mutual_information",
     "negative_log_likelihood",
     "objectness_curve",
@@ -139,6 +147,8 @@ __all__ = [
     "reliability_diagram",
     "risk_coverage",
     "risk_coverage_curve",
+    "set_coverage",
+    "set_size_counts",
     "signed_calibration_error",
     "smooth_calibration_error",
     "threshold_rates",

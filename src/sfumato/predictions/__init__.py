@@ -1,6 +1,7 @@
 """Smoothing the outputs, and deciding by them: ensembles, post-hoc scaling, thresholds."""
 
 from sfumato.predictions.bias import BiasScaler
+from sfumato.predictions.conformal import ConformalPredictor
 from sfumato.predictions.decision_thresholds import (
     DecisionThresholds,
     class_risk_thresholds,
@@ -29,6 +30,7 @@ from sfumato.predictions.vector import VectorScaler
 
 __all__ = [
     "BiasScaler",
+    "ConformalPredictor",
     "DecisionThresholds",
     "DeepEnsemble",
     "EnsembleTemperatureScaler",
