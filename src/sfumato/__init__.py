@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sfumato.auditing import audit as audit
     from sfumato.trained import evaluate as evaluate
 
 __version__ = "0.1.0"
@@ -29,7 +30,7 @@ _MODULES = (
     "study",
 )
 # No module may be called like one of them.
-_FUNCTIONS = {"evaluate": "trained"}
+_FUNCTIONS = {"audit": "auditing", "evaluate": "trained"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from sfumato import __version__
+from sfumato.cli.auditing import audit
 from sfumato.cli.data_and_parts import corrupt, list_parts
-from sfumato.cli.results import analyse, audit, compare
+from sfumato.cli.results import analyse, compare
 from sfumato.cli.shared import console
 from sfumato.cli.studies import check, quickstart, report, run, schema
 

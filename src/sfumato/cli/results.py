@@ -1,4 +1,4 @@
-"""Commands about what networks predict and why: compare, audit, analyse."""
+"""Commands about what networks predict and why: compare, analyse."""
 
 from __future__ import annotations
 
@@ -41,48 +41,6 @@ def compare(
         found = compare_files(files, resamples=resamples, bar=bar)
     for compared in found:
         console.print(comparison_table(compared))
-
-
-def audit(
-    files: Annotated[
-        list[Path], typer.Argument(help="Predictions: .npz, .safetensors, .csv or .parquet.")
-    ],
-    validation: Annotated[
-        list[Path] | None,
-        typer.Option(help="Held-out predictions, one per file: adds temperature scaling."),
-    ] = None,
-    resamples: Annotated[
-        int, typer.Option(help="Bootstrap resamples; 0: no intervals, no comparison.", min=0)
-    ] = 1000,
-    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("audit"),
-    quiet: Quiet = False,
-) -> None:
-    """Say whether saved predictions can be trusted: over- or underconfident, where, how sure.
-
-    Files hold `logits` or `probs` and `labels` (tables: `prob_<class>` or `logit_<class>` columns
-    and `label`), optionally `index` and `group`. Several files are compared with the first.
-
-    Example: `sfumato audit preds.npz`, `sfumato audit old.csv new.csv --out audit-2`
-    """
-    import torch
-
-    from sfumato.engine.evaluation.audit import audit as audit_files, audit_steps
-    from sfumato.engine.runs.prediction_files import read_predictions
-    from sfumato.engine.runs.progress import progress_bar
-    from sfumato.report.audit import audit_view, write_audit
-
-    torch.set_num_threads(1)  # many small sums: threads would wait for each other, busily
-    paths = (*files, *(validation or ()))
-    steps = len(paths) + audit_steps(len(files), len(paths) - len(files))
-    with progress_bar("auditing", steps, show=not quiet) as bar:
-        read = []
-        for path in paths:
-            read.append(read_predictions(path))
-            bar.advance(path.name)
-        found = audit_files(read[: len(files)], read[len(files) :], resamples=resamples, bar=bar)
-    for part in audit_view(found):
-        console.print(part)
-    say_where("Report", write_audit(found, out))
 
 
 def analyse(

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def verdict_sentence(model: Mapping[str, Any]) -> str:
-    """What the audit found of one model, how sure that is, and where it is worst."""
+def headline(model: Mapping[str, Any]) -> str:
+    """The verdict as one sentence: what the audit found of one model, and how sure that is."""
     metrics, name, count = model["metrics"], model["name"], model["samples"]
     if count < 2:
         return f"{name}: one prediction can't tell whether confidences are right."
@@ -19,7 +19,7 @@ def verdict_sentence(model: Mapping[str, Any]) -> str:
     low, high = (100 * end for end in model["gap"]["interval"])
     amount = f"{abs(100 * model['gap']['gap']):.1f} points"
     sizes = sorted((abs(low), abs(high)))
-    found = {
+    return {
         "overconfident": f"{name} is overconfident: {facts}, {amount} too sure "
         f"[95 %: {sizes[0]:.1f}, {sizes[1]:.1f}].",
         "underconfident": f"{name} is underconfident: {facts}, {amount} too modest "
@@ -29,10 +29,17 @@ def verdict_sentence(model: Mapping[str, Any]) -> str:
         "no miscalibration found": f"{name}: no miscalibration found; {facts} "
         f"[gap, 95 %: {low:+.1f}, {high:+.1f}].",
     }[model["verdict"]]
-    return f"{found} {_error_sentence(model)}"
 
 
-def _error_sentence(model: Mapping[str, Any]) -> str:
+def verdict_sentence(model: Mapping[str, Any]) -> str:
+    """The verdict, and where the model is worst."""
+    return " ".join(filter(None, (headline(model), error_sentence(model))))
+
+
+def error_sentence(model: Mapping[str, Any]) -> str:
+    """The calibration error beside what chance alone would show."""
+    if model["samples"] < 2:
+        return ""
     text = (
         f"ECE {_percent(model['metrics']['ece'])}; a perfect model would show "
         f"{_percent(model['ece_floor'])} on as many cases"
@@ -67,22 +74,83 @@ def scaling_sentence(model: Mapping[str, Any]) -> str:
     }[scaled["verdict"]]
 
 
+def threshold_sentences(model: Mapping[str, Any]) -> list[str]:
+    """From which confidence on predictions may be accepted, or that none will do."""
+    found = model.get("thresholds")
+    if found is None:
+        return []
+    lines = [_threshold_sentence(model["name"], found["accept"], found["delta"])]
+    if found.get("escalate") is not None:
+        lines.append(_escalation_sentence(found))
+    return lines
+
+
+def _threshold_sentence(name: str, chosen: Mapping[str, Any], delta: float) -> str:
+    risk, sure = _percent(chosen["target_risk"]), f"{100 * (1 - delta):g} %"
+    if chosen["confidence"] is None:
+        return (
+            f"No threshold of {name} reaches an error of at most {risk} with {sure} certainty: "
+            "accept nothing unseen, gather more labelled predictions, or allow more."
+        )
+    return (
+        f"Accept {name} from a confidence of {chosen['confidence']:.4g} on: that keeps "
+        f"{_percent(chosen['coverage'])} of predictions with an error of at most "
+        f"{_percent(chosen['risk_bound'])}, {sure} certain; of 1,000 predictions "
+        f"{1000 * chosen['coverage']:.0f} are accepted, "
+        f"{1000 * chosen['coverage'] * chosen['risk']:.0f} of them wrong."
+    )
+
+
+def _escalation_sentence(found: Mapping[str, Any]) -> str:
+    accept, escalate = found["accept"], found["escalate"]
+    risk = _percent(escalate["target_risk"])
+    if escalate["confidence"] is None:
+        return f"No second threshold keeps the error of all that is not rejected at {risk}."
+    upper = "the first" if accept["confidence"] is None else f"{accept['confidence']:.4g}"
+    return (
+        f"Escalate between {escalate['confidence']:.4g} and {upper}, reject below: of what is not "
+        f"rejected at most {_percent(escalate['risk_bound'])} is wrong."
+    )
+
+
 def sentences(found: Mapping[str, Any]) -> list[str]:
-    """Of all models, then of their scaling."""
+    """Of all models, then of their thresholds and of their scaling."""
     models = found["models"]
     scaled = [model for model in models if "scaled" in model]
-    return [verdict_sentence(model) for model in models] + [
-        scaling_sentence(model) for model in scaled
+    return [
+        *(verdict_sentence(model) for model in models),
+        *(line for model in models for line in threshold_sentences(model)),
+        *(drift_sentence(model) for model in models if model.get("drift")),
+        *(scaling_sentence(model) for model in scaled),
     ]
+
+
+def drift_sentence(model: Mapping[str, Any]) -> str:
+    """Whether calibration changed over time."""
+    drift, name = model["drift"], model["name"]
+    level = f"{100 * drift['level']:g} %"
+    if drift["alarm"] is None:
+        return f"{name}: no drift of the calibration found over time (false alarms: {level})."
+    return (
+        f"{name} drifts: since {drift['alarm']} its confidences no longer mean what they meant "
+        f"before (false alarms: {level}, however often one looks)."
+    )
 
 
 def warnings_of(found: Mapping[str, Any]) -> list[str]:
     """What speaks against the numbers, each with the name of its model."""
-    return [
-        f"{model['name']}: {text}"
-        for model in found["models"]
-        for text in model.get("scaled", {}).get("warnings", ())
-    ]
+    lines = []
+    for model in found["models"]:
+        if model.get("skipped"):
+            bad = ", ".join(f"{count:,} {reason}" for reason, count in model["skipped"].items())
+            lines.append(f"{model['name']}: bad rows were left out ({bad})")
+        if model.get("zero_labels"):
+            lines.append(
+                f"{model['name']}: {model['zero_labels']:,} labels have probability 0, so the NLL "
+                "is infinite; 'sfumato calibrate' mixes in what is needed"
+            )
+        lines += [f"{model['name']}: {t}" for t in model.get("scaled", {}).get("warnings", ())]
+    return lines
 
 
 def number(value: float) -> str:

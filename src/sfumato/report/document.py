@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
+from typing import Any
 
 
 def document(title: str, sections: Iterable[str]) -> str:
@@ -35,6 +37,25 @@ def head(title: str, *, style: str = "", script: str | None = None) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>{escape(title)}</title><style>{shared}{style}</style></head>"
     )
+
+
+def asset(name: str) -> str:
+    """A script or a style sheet of the package."""
+    place = resources.files("sfumato.report").joinpath("assets")
+    return place.joinpath(name).read_text(encoding="utf-8")
+
+
+def script_of(names: Iterable[str]) -> str:
+    """Several scripts as one, in a scope of its own."""
+    return '(() => {\n"use strict";\n' + "".join(map(asset, names)) + "})();\n"
+
+
+def embedded(content: Mapping[str, Any]) -> str:
+    """JSON that can't end the script element that holds it."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 def section(title: str, content: str) -> str:

@@ -40,9 +40,9 @@ def to_markdown(findings: Findings) -> str:
     """The main metrics as a table of GitHub's Markdown, the recommendation under it."""
     columns = _main(findings)
     head = ["method", "seeds", *(column.heading for column in columns)]
-    lines = [_pipes(head), _pipes(["---", *["---:"] * (len(head) - 1)])]
-    lines += [_pipes(_cells(row, columns)) for row in findings.rows]
-    return "\n".join([*lines, "", note(findings), "", _one_line(recommend(findings).text)]) + "\n"
+    lines = [markdown_row(head), markdown_row(["---", *["---:"] * (len(head) - 1)])]
+    lines += [markdown_row(_cells(row, columns)) for row in findings.rows]
+    return "\n".join([*lines, "", note(findings), "", one_line(recommend(findings).text)]) + "\n"
 
 
 def to_csv(findings: Findings) -> str:
@@ -133,17 +133,19 @@ def _no_formula(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
-def _pipes(cells: Sequence[str]) -> str:
+def markdown_row(cells: Sequence[str]) -> str:
+    """A row of a Markdown table; nothing in a cell is markup."""
     return "| " + " | ".join(_markdown_text(cell) for cell in cells) + " |"
 
 
 def _markdown_text(text: str) -> str:
     for old, new in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("`", "\\`")):
         text = text.replace(old, new)
-    return _one_line(text)
+    return one_line(text)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Without line breaks."""
     return " ".join(text.split())
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from sfumato._core.files import remove_leftovers, write_text
-from sfumato.report.document import head
+from sfumato.report.document import asset, embedded, head, script_of
 from sfumato.report.findings import Findings, compare_methods
 from sfumato.report.merge import read_studies
 from sfumato.report.payload import payload
 
 # Joined in this order into the page's one script.
-SCRIPTS = ("dom.js", "table.js", "chart.js", "reliability.js", "figures.js", "page.js")
+SCRIPTS = ("dom.js", "table.js", "chart.js", "reliability.js", "figures.js", "theme.js", "page.js")
 
 
 def write_report(folder: Path | Sequence[Path], out: Path | None = None) -> Path:
@@ -45,25 +43,12 @@ def write_report(folder: Path | Sequence[Path], out: Path | None = None) -> Path
 
 def render(content: dict[str, Any], findings: Findings) -> str:
     """The page as HTML; what users wrote reaches it only as data, never as markup."""
-    script = '(() => {\n"use strict";\n' + "".join(map(_asset, SCRIPTS)) + "})();\n"
+    script = script_of(SCRIPTS)
     return (
-        f"{head(findings.title, style=_asset('report.css'), script=script)}"
+        f"{head(findings.title, style=asset('report.css'), script=script)}"
         f"<body><main><h1>{escape(findings.title)}</h1><noscript>This page draws its tables and "
         "figures with a script; without one, read results.md or results.csv beside it.</noscript>"
         "</main>"
-        f'<script type="application/json" id="data">{_embedded(content)}</script>'
+        f'<script type="application/json" id="data">{embedded(content)}</script>'
         f"<script>{script}</script></body></html>\n"
     )
-
-
-def _embedded(content: dict[str, Any]) -> str:
-    """JSON that can't end the script element that holds it."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _asset(name: str) -> str:
-    place = resources.files("sfumato.report").joinpath("assets")
-    return place.joinpath(name).read_text(encoding="utf-8")

@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from statistics import NormalDist
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sfumato._core.confidence_bins import bin_index
+from sfumato.engine.evaluation.audit_confidences import compare_confidences, evaluate_confidences
+from sfumato.engine.evaluation.audit_judgement import honest_draws, judge
+from sfumato.engine.evaluation.audit_outcomes import outcomes
 from sfumato.engine.evaluation.audit_scaling import after_scaling
-from sfumato.engine.runs.prediction_files import PredictionFile, PredictionFileError
+from sfumato.engine.evaluation.audit_tallies import NUM_BINS, Tallies
+from sfumato.engine.evaluation.audit_thresholds import (
+    Target,
+    thresholds_of_groups,
+    thresholds_of_rows,
+)
+from sfumato.engine.runs.prediction_rows import (
+    AnyPredictions,
+    ConfidenceFile,
+    PredictionFile,
+    PredictionFileError,
+)
 from sfumato.engine.runs.progress import Bar
-from sfumato.metrics import compare_predictions, evaluate_predictions, reliability
-from sfumato.metrics.floor import floor_of_confidences
-from sfumato.metrics.grouped_bootstrap import confidence_cells
+from sfumato.metrics import compare_predictions, evaluate_predictions
+from sfumato.metrics.histogram import group_by_value
+from sfumato.metrics.scored_samples import Samples
 
 COMPARED = ("accuracy", "nll", "ece", "aece", "aurc", "accuracy_at_80")
-NUM_BINS = 15
+
+
+class Summed(NamedTuple):
+    """A model that is known by the sums over its predictions."""
+
+    name: str
+    tallies: Tallies
 
 
 def audit(
-    files: Sequence[PredictionFile],
-    validation: Sequence[PredictionFile] = (),
+    files: Sequence[AnyPredictions | Summed],
+    validation: Sequence[AnyPredictions | Summed] = (),
     *,
     resamples: int = 1000,
     seed: int = 0,
+    target: Target | None = None,
     bar: Bar | None = None,
 ) -> dict[str, Any]:
     """Judge each file, and compare the others with the first on the same samples.
 
     Args:
-        files: the predictions to judge.
+        files: the predictions to judge: rows in memory, or the sums of larger ones.
         validation: held-out predictions of the same models, in the same order; where given, each
             file is also shown after temperature scaling fitted on its validation file.
         resamples: bootstrap resamples of the intervals; 0 leaves intervals and comparisons out, and
             a file of one prediction has none.
         seed: of the resamples.
+        target: error that accepted predictions may have; adds thresholds.
         bar: moved by one for each file, `audit_steps` in all.
 
     Returns:
@@ -55,20 +74,25 @@ def audit(
     generator = torch.Generator().manual_seed(seed)
     models = []
     for number, file in enumerate(files):
-        judged = judge_file(file, resamples=resamples, generator=generator)
+        settings: dict[str, Any] = {"resamples": resamples, "generator": generator}
+        if isinstance(file, Summed):
+            judged = judge_tallies(file.name, file.tallies, target=target, **settings)
+        else:
+            judged = judge_file(file, target=target, **settings)
         bar.advance(file.name)
         if validation:
             judged["scaled"] = after_scaling(
-                file,
-                validation[number],
+                _with_classes(file),
+                _with_classes(validation[number]),
                 num_bins=NUM_BINS,
-                resamples=_possible(file, resamples),
+                resamples=resamples if judged["samples"] > 1 else 0,
                 generator=generator,
             )
             bar.advance(f"{file.name}, scaled")
         models.append(judged)
-    others = files[1:] if resamples else ()
-    comparisons = [_compare(files[0], each, resamples, generator, COMPARED, bar) for each in others]
+    rows = [file for file in files if not isinstance(file, Summed)]
+    others = rows[1:] if resamples and len(rows) == len(files) else ()
+    comparisons = [_compare(rows[0], each, resamples, generator, COMPARED, bar) for each in others]
     return {"models": models, "comparisons": comparisons}
 
 
@@ -78,7 +102,7 @@ def audit_steps(files: int, validation: int) -> int:
 
 
 def compare_files(
-    files: Sequence[PredictionFile], *, resamples: int = 1000, seed: int = 0, bar: Bar | None = None
+    files: Sequence[AnyPredictions], *, resamples: int = 1000, seed: int = 0, bar: Bar | None = None
 ) -> list[dict[str, Any]]:
     """Every metric of every later file against the first, by resamples that both share."""
     generator, bar = torch.Generator().manual_seed(seed), bar or Bar()
@@ -86,40 +110,55 @@ def compare_files(
 
 
 def judge_file(
-    file: PredictionFile, *, resamples: int, generator: torch.Generator
+    file: AnyPredictions,
+    *,
+    resamples: int,
+    generator: torch.Generator,
+    target: Target | None = None,
 ) -> dict[str, Any]:
-    """One file's metrics, verdict, reliability bins, and breakdown by class and by group."""
+    """One file's metrics, verdict, reliability bins, curve, and every breakdown."""
     metrics = _evaluate(file, _possible(file, resamples), generator)
-    probs = file.probabilities
-    confidence, predicted = probs.max(1)
-    excess = confidence.double() - (predicted == file.labels).double()
-    bins = reliability(probs, file.labels, num_bins=NUM_BINS)
-    overall = _slice("all", excess, tests=1)
-    share = honest_share(confidence, float(metrics["ece"]), generator)
-    classes = file.classes or [str(number) for number in range(probs.shape[1])]
-    groups = sorted(set(file.groups or []))
-    places = {name: place for place, name in enumerate(groups)}
-    by_group = torch.tensor([places[name] for name in file.groups or []])
-    return {
-        "name": file.name,
-        "samples": len(file.labels),
-        "metrics": metrics,
-        "ece_floor": float(floor_of_confidences(confidence, NUM_BINS)),
-        "gap": overall,
-        "verdict": _verdict(overall, share),
-        "honest_share": share,
-        "worst_range": _worst_range(bins.edges, bins.counts, bins.confidences - bins.accuracies),
-        "by_class": _slices(classes, predicted, excess),
-        "by_group": _slices(groups, by_group, excess),
-        "reliability": {
-            "counts": bins.counts.tolist(),
-            "confidence": bins.confidences.tolist(),
-            "accuracy": bins.accuracies.tolist(),
-        },
-    }
+    tallies = Tallies()
+    tallies.add(file)
+    found = outcomes(file)
+    judged = judge(file.name, tallies, group_by_value(found.samples()), metrics, generator)
+    if target is not None:
+        judged["thresholds"] = thresholds_of_rows(found, file.classes, target)
+    return judged
 
 
-def _evaluate(file: PredictionFile, resamples: int, generator: torch.Generator) -> dict[str, Any]:
+def judge_tallies(
+    name: str,
+    tallies: Tallies,
+    *,
+    resamples: int,
+    generator: torch.Generator,
+    target: Target | None = None,
+) -> dict[str, Any]:
+    """The same of predictions that are known by their sums only."""
+    metrics: dict[str, Any] = dict(tallies.measure())
+    if resamples and tallies.count > 1:
+        metrics |= tallies.intervals(resamples, generator)
+    judged = judge(name, tallies, tallies.groups(), metrics, generator)
+    if target is not None:
+        judged["thresholds"] = thresholds_of_groups(tallies.groups(), target)
+    return judged
+
+
+def honest_share(
+    confidence: Tensor, error: float, generator: torch.Generator, draws: int = 200
+) -> float:
+    """How often a model whose every confidence is true would show this ECE or more, by chance."""
+    known = confidence.double().clamp(0, 1)
+    samples = Samples(known, torch.zeros_like(known, dtype=torch.bool), known)
+    return honest_draws(group_by_value(samples), generator, draws).share(error)
+
+
+def _evaluate(file: AnyPredictions, resamples: int, generator: torch.Generator) -> dict[str, Any]:
+    if isinstance(file, ConfidenceFile):
+        return evaluate_confidences(
+            outcomes(file).samples(), num_bins=NUM_BINS, resamples=resamples, generator=generator
+        )
     try:
         return evaluate_predictions(
             file.labels,
@@ -127,100 +166,35 @@ def _evaluate(file: PredictionFile, resamples: int, generator: torch.Generator) 
             probs=file.probs,
             num_bins=NUM_BINS,
             resamples=resamples,
+            ignore_index=file.void,
             generator=generator,
         )
     except ValueError as error:
         raise PredictionFileError(f"{file.name}: {error}") from None
 
 
-def _possible(file: PredictionFile, resamples: int) -> int:
+def _with_classes(file: AnyPredictions | Summed) -> PredictionFile:
+    if isinstance(file, Summed):
+        raise PredictionFileError(
+            f"{file.name}: temperature scaling needs the rows in memory, and these are only summed "
+            "up; leave --validation out, or give a sample of the rows"
+        )
+    if isinstance(file, ConfidenceFile) or file.predictions.ndim > 2:
+        raise PredictionFileError(
+            f"{file.name}: temperature scaling needs 'logits' or 'probs' (N, C) of all classes; "
+            "leave --validation out"
+        )
+    return file
+
+
+def _possible(file: AnyPredictions, resamples: int) -> int:
     """One prediction can't be resampled: it is measured without intervals."""
-    return resamples if len(file.labels) > 1 else 0
-
-
-def _slice(name: str, excess: Tensor, *, tests: int) -> dict[str, Any]:
-    """Mean of confidence minus correctness, with a normal interval that allows for `tests`."""
-    count = len(excess)
-    gap = float(excess.mean()) if count else math.nan
-    error = float(excess.std() / math.sqrt(count)) if count > 1 else math.nan
-    width = NormalDist().inv_cdf(1 - 0.025 / tests) * error
-    low, high = gap - width, gap + width
-    direction = "overconfident" if low > 0 else "underconfident" if high < 0 else "can't tell"
-    return {
-        "name": name,
-        "count": count,
-        "gap": gap,
-        "interval": [low, high],
-        "direction": direction,
-    }
-
-
-def _slices(names: Sequence[str], part: Tensor, excess: Tensor) -> list[dict[str, Any]]:
-    """Each part of the data, largest gap first; intervals hold for all parts together (95 %).
-
-    Args:
-        names: of the parts.
-        part: number of the part that each prediction belongs to; empty where there are none.
-        excess: confidence minus correctness.
-    """
-    if not len(part):
-        return []
-    members = excess[part.argsort(stable=True)].split(
-        torch.bincount(part, minlength=len(names)).tolist()
-    )
-    filled = [(name, each) for name, each in zip(names, members, strict=True) if len(each)]
-    rows = [_slice(name, each, tests=len(filled)) for name, each in filled]
-    return sorted(rows, key=lambda row: -abs(row["gap"]))
-
-
-def honest_share(
-    confidence: Tensor, error: float, generator: torch.Generator, draws: int = 200
-) -> float:
-    """How often a model whose every confidence is true would show this ECE or more, by chance.
-
-    The number of right predictions in a fine cell of confidences is binomial with their mean.
-    """
-    cell, upper = confidence_cells(confidence.double().clamp(0, 1), NUM_BINS)
-    count = torch.bincount(cell).double()
-    sure = torch.bincount(cell, weights=confidence.double().clamp(0, 1)) / count
-    right = torch.binomial(
-        count.expand(draws, -1).contiguous(),
-        sure.clamp(0, 1).expand(draws, -1).contiguous(),
-        generator=generator,
-    )
-    gaps = count.new_zeros(draws, NUM_BINS)
-    gaps.index_add_(1, bin_index(upper, NUM_BINS), count * sure - right)
-    larger = int((gaps.abs().sum(1) / len(confidence) >= error).sum())
-    return (1 + larger) / (1 + draws)
-
-
-def _verdict(overall: Mapping[str, Any], honest_share: float) -> str:
-    if overall["count"] < 2:
-        return "can't tell"
-    if overall["direction"] != "can't tell":
-        return str(overall["direction"])
-    if honest_share < 0.05:
-        return "right on average, wrong in places"
-    return "no miscalibration found"
-
-
-def _worst_range(edges: Tensor, counts: Tensor, gaps: Tensor) -> dict[str, float] | None:
-    """The bin that contributes most to the calibration error."""
-    weight = (gaps.nan_to_num() * counts).abs()
-    if not float(weight.sum()):
-        return None
-    place = int(weight.argmax())
-    return {
-        "low": float(edges[place]),
-        "high": float(edges[place + 1]),
-        "gap": float(gaps[place]),
-        "share": float(counts[place] / counts.sum()),
-    }
+    return resamples if len(file) > 1 else 0
 
 
 def _compare(
-    first: PredictionFile,
-    second: PredictionFile,
+    first: AnyPredictions,
+    second: AnyPredictions,
     resamples: int,
     generator: torch.Generator,
     names: Sequence[str] | None,
@@ -232,39 +206,57 @@ def _compare(
             f"{first.name} and {second.name} can't be compared: they share one sample, and an "
             "interval needs at least two"
         )
-    pair = (first.probabilities[ours], second.probabilities[theirs])
-    found = compare_predictions(
-        first.labels[ours],
-        probs=pair,
-        num_bins=NUM_BINS,
-        resamples=resamples,
-        generator=generator,
-        validate=False,
-    )
+    settings: dict[str, Any] = {
+        "num_bins": NUM_BINS,
+        "resamples": resamples,
+        "generator": generator,
+    }
+    if isinstance(first, PredictionFile) and isinstance(second, PredictionFile):
+        pair = (first.probabilities[ours], second.probabilities[theirs])
+        found = compare_predictions(first.labels[ours], probs=pair, validate=False, **settings)
+    else:
+        samples = [
+            Samples(*(part[chosen] for part in outcomes(file).samples()))
+            for file, chosen in ((first, ours), (second, theirs))
+        ]
+        found = compare_confidences(*samples, **settings)
     bar.advance(f"{second.name} against {first.name}")
     return {
         "first": first.name,
         "second": second.name,
         "samples": len(ours),
-        "metrics": {name: found[name]._asdict() for name in names or found},
+        "metrics": {name: found[name]._asdict() for name in names or found if name in found},
     }
 
 
-def _aligned(first: PredictionFile, second: PredictionFile) -> tuple[Tensor, Tensor]:
+def _aligned(first: AnyPredictions, second: AnyPredictions) -> tuple[Tensor, Tensor]:
     """Positions of the common samples: by index where both have one, else by order."""
     if first.index is not None and second.index is not None:
         common = torch.tensor(sorted(set(first.index.tolist()) & set(second.index.tolist())))
         places = []
-        for file in (first, second):
-            found = {value: place for place, value in enumerate(file.index.tolist())}  # type: ignore[union-attr]
+        for index in (first.index, second.index):
+            found = {value: place for place, value in enumerate(index.tolist())}
             places.append(torch.tensor([found[int(i)] for i in common], dtype=torch.int64))
         ours, theirs = places
     else:
-        ours = theirs = torch.arange(len(first.labels))
-    same = len(ours) and (first.index is not None or len(first.labels) == len(second.labels))
-    if not same or not torch.equal(first.labels[ours], second.labels[theirs]):
+        ours = theirs = torch.arange(len(first))
+    same = len(ours) and (first.index is not None or len(first) == len(second))
+    if not same or not _same_labels(first, second, ours, theirs):
         raise PredictionFileError(
             f"{first.name} and {second.name} can't be compared: their labels differ. Save both on "
             "the same samples, in the same order or with an 'index'."
         )
     return ours, theirs
+
+
+def _same_labels(
+    first: AnyPredictions, second: AnyPredictions, ours: Tensor, theirs: Tensor
+) -> bool:
+    """Whether the common samples have one label; where a file doesn't name them, it is trusted."""
+    known = []
+    for file, chosen in ((first, ours), (second, theirs)):
+        if isinstance(file, PredictionFile):
+            known.append([str(label) for label in file.labels[chosen].tolist()])
+        elif file.truth is not None:
+            known.append([file.truth[place] for place in chosen.tolist()])
+    return len(known) < 2 or known[0] == known[1]

@@ -11,11 +11,16 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from sfumato._core.checks import check_integer
-from sfumato.metrics.fine_cells import cell_edges, cell_index, cell_lines, cells_per_unit, num_cells
+from sfumato.metrics.confidence_sums import (
+    add_samples,
+    empty_sums,
+    groups_of_sums,
+    resample_groups,
+)
+from sfumato.metrics.fine_cells import cells_per_unit
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import centred_interval, check_resampling
 from sfumato.metrics.scored_samples import score
-from sfumato.ops.histogram import can_deposit, deposit
 
 _CHUNK = 1_000_000
 
@@ -56,13 +61,11 @@ class ConfidenceMetric(Metric):
         self.ignore_index = ignore_index
         self.validate = validate
         self.cells = cells_per_unit(num_bins)
-        self.size = 2 * num_cells(self.cells)
         # A collection merges metrics whose states agree after one batch, so the name says what the
         # batch can't; one tensor, because it passes every state of every member on at each update.
         kind = "logits" if from_logits else "probs"
         self.state_name = f"sums_of_{kind}_ignoring_{ignore_index}"
-        sums = torch.zeros(self.size + 1, 2, dtype=torch.float64)
-        self.add_state(self.state_name, sums, dist_reduce_fx="sum")
+        self.add_state(self.state_name, empty_sums(self.cells), dist_reduce_fx="sum")
 
     @property
     def sums(self) -> Tensor:
@@ -79,30 +82,11 @@ class ConfidenceMetric(Metric):
             ignore_index=self.ignore_index,
             validate=self.validate,
         )
-        if can_deposit(samples.confidence, self.sums):
-            lines = cell_lines(self.cells, samples.confidence.dtype)
-            deposit(*samples, slope=lines.slope, start=lines.start, sums=self.sums)
-            return
-        if lost := int(samples.confidence.isnan().sum()):
-            raise ValueError(
-                f"confidences must be numbers in [0, 1], got NaN or less than 0 for {lost} of them"
-            )
-        confidence, likelihood = samples.confidence.double(), samples.log_likelihood.double()
-        cell = cell_index(confidence, self.cells, dtype=samples.confidence.dtype)
-        cell = torch.add(samples.correct, cell, alpha=2)
-        # Count and confidence as one complex number: one pass over the cells instead of two.
-        pairs = torch.complex(torch.ones_like(confidence), confidence)
-        torch.view_as_complex(self.sums).index_add_(0, cell, pairs)
-        self.sums[-1, 0].add_(likelihood.sum())
-        self.sums[-1, 1].add_(likelihood.dot(likelihood))
+        add_samples(self.sums, samples, self.cells)
 
     def groups(self) -> Groups:
         """The cells that hold predictions, ascending, as the exact functions see them."""
-        cells = self.sums[:-1].view(-1, 2, 2)  # (G, wrong or correct, count or confidence)
-        seen = cells[:, :, 0].sum(1) > 0
-        upper = cell_edges(self.cells, cells.device)[1:]
-        (wrong, wrong_sum), (correct, correct_sum) = cells[seen].permute(1, 2, 0)
-        return Groups(wrong + correct, correct, wrong_sum + correct_sum, correct_sum, upper[seen])
+        return groups_of_sums(self.sums, self.cells)
 
     def measure(self, groups: Groups) -> Any:
         """The value of the metric for grouped predictions."""
@@ -142,7 +126,7 @@ class ConfidenceMetric(Metric):
         check_resampling(int(groups.count.sum()), resamples, level)
         step = max(1, _CHUNK // len(groups.upper))
         sizes = [min(step, resamples - start) for start in range(0, resamples, step)]
-        return [self.measure(_resample(groups, size, generator)) for size in sizes]
+        return [self.measure(resample_groups(groups, size, generator)) for size in sizes]
 
     def mean_log_likelihood(self) -> Tensor:
         """Mean log probability of the labels seen so far."""
@@ -157,20 +141,3 @@ class ConfidenceMetric(Metric):
         error = math.sqrt(max(square - mean**2, 0.0) / total)
         half = NormalDist().inv_cdf((1 + level) / 2) * error
         return -mean - half, -mean + half
-
-
-def _resample(groups: Groups, resamples: int, generator: torch.Generator | None) -> Groups:
-    """Counts drawn anew, (R, G); confidences follow at the means of their cells."""
-    wrong, correct = groups.wrong, groups.correct
-    mean_wrong = (groups.confidence - groups.confidence_correct) / wrong.clamp(min=1)
-    mean_correct = groups.confidence_correct / correct.clamp(min=1)
-    new_wrong = torch.poisson(wrong.expand(resamples, -1), generator=generator)
-    new_correct = torch.poisson(correct.expand(resamples, -1), generator=generator)
-    confidence_correct = new_correct * mean_correct
-    return Groups(
-        count=new_wrong + new_correct,
-        correct=new_correct,
-        confidence=new_wrong * mean_wrong + confidence_correct,
-        confidence_correct=confidence_correct,
-        upper=groups.upper,
-    )

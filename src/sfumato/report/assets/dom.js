@@ -7,7 +7,7 @@ const CLASS = { better: "better", worse: "worse", "can't tell": "unsure" };
 const COLOURS = ["#4477aa", "#ee6677", "#228833", "#b89b1f", "#2fa3cc", "#aa3377", "#8a8a8a"];
 const DASHES = ["", "7 3", "2 3"];
 
-DATA.methods.forEach((method, place) => {
+(DATA.methods || []).forEach((method, place) => {
   method.number = place + 1;
   method.colour = COLOURS[place % COLOURS.length];
   method.dash = DASHES[Math.floor(place / COLOURS.length) % DASHES.length];

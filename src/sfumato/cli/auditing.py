@@ -1,0 +1,162 @@
+"""The command `audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sfumato.cli.shared import Quiet, console, say_where
+
+if TYPE_CHECKING:
+    from sfumato.engine.evaluation.audit_thresholds import Target
+    from sfumato.engine.runs.prediction_files import Reading
+
+
+class ScoreKind(str, Enum):
+    """What scores are whose name doesn't say it."""
+
+    probs = "probs"
+    logits = "logits"
+
+
+class BadRow(str, Enum):
+    """What a bad row does."""
+
+    stop = "stop"
+    skip = "skip"
+
+
+def audit(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="One model each: a file, a quoted pattern, a folder, or a run's."),
+    ],
+    labels: Annotated[Path | None, typer.Option(help="The labels of an .npy, an .npy too.")] = None,
+    kind: Annotated[
+        ScoreKind | None, typer.Option(help="What scores are whose name doesn't say it.")
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Names of the classes in their order, with commas.")
+    ] = None,
+    on_bad_row: Annotated[
+        BadRow, typer.Option(help="Stop at the first bad row, or skip and count them.")
+    ] = BadRow.stop,
+    ignore_index: Annotated[
+        int | None, typer.Option(help="Label of pixels that count for nothing.")
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="All files are parts of one model.")
+    ] = False,
+    split: Annotated[str, typer.Option(help="Which stored predictions of a run.")] = "test",
+    validation: Annotated[
+        list[str] | None,
+        typer.Option(help="Held-out predictions, one per model: adds temperature scaling."),
+    ] = None,
+    target_risk: Annotated[
+        float | None, typer.Option(help="Error that accepted predictions may have: a threshold.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="How often that promise may be broken.")] = 0.05,
+    escalate_risk: Annotated[
+        float | None, typer.Option(help="Error of what is not rejected: a second threshold.")
+    ] = None,
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="A threshold for each predicted class, too.")
+    ] = False,
+    resamples: Annotated[
+        int, typer.Option(help="Bootstrap resamples; 0: no intervals, no comparison.", min=0)
+    ] = 1000,
+    workers: Annotated[int, typer.Option(help="Processes that read files.", min=1)] = 1,
+    ray: Annotated[
+        str | None, typer.Option(help="Read files on a Ray cluster: its address, or auto.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("audit"),
+    quiet: Quiet = False,
+) -> None:
+    """Say whether saved predictions can be trusted, where not, and from which confidence on.
+
+    Reads .npz, .npy (with --labels), .csv, .parquet, .jsonl and .safetensors: `probs` or `logits`
+    with `labels`, columns `prob_<class>` with `label`, or `true_label,pred_label,confidence`;
+    optionally `group`, `time` and `index`. Several files are compared with the first.
+
+    Example: `sfumato audit preds.npz --target-risk 0.02`, `sfumato audit old.csv new.csv`,
+    `sfumato audit "parts/*.parquet" --workers 2`
+    """
+    import torch
+
+    from sfumato.engine.runs.prediction_files import Reading
+    from sfumato.report.audit import audit_view, write_audit
+
+    torch.set_num_threads(1)  # many small sums: threads would wait for each other, busily
+    reading = Reading(
+        kind=None if kind is None else kind.value,
+        labels=labels,
+        classes=None if classes is None else tuple(classes.split(",")),
+        on_bad_row=on_bad_row.value,
+        ignore_index=ignore_index,
+    )
+    found = _audited(
+        (files, validation or []),
+        reading,
+        _target(target_risk, delta, escalate_risk, per_class),
+        {"merge": merge, "split": split},
+        {"resamples": resamples},
+        {"workers": workers, "ray": ray},
+        show=not quiet,
+    )
+    for part in audit_view(found):
+        console.print(part)
+    say_where("Report", write_audit(found, out))
+
+
+def _audited(
+    named: tuple[Sequence[str], Sequence[str]],
+    reading: Reading,
+    target: Target | None,
+    finding: dict[str, Any],
+    settings: dict[str, Any],
+    labour: dict[str, Any],
+    *,
+    show: bool,
+) -> dict[str, Any]:
+    """Read what was named, judge it, and say where each model came from."""
+    from sfumato.engine.evaluation.audit import audit as audit_files, audit_steps
+    from sfumato.engine.evaluation.audit_reading import plan_reading, read_source
+    from sfumato.engine.evaluation.audit_sources import find_sources
+    from sfumato.engine.runs.progress import progress_bar
+
+    sources, held_out = (find_sources(names, **finding) for names in named)
+    plans = [plan_reading(source, **labour) for source in (*sources, *held_out)]
+    steps = sum(plan.steps for plan in plans) + audit_steps(len(sources), len(held_out))
+    with progress_bar("auditing", steps, show=show) as bar:
+        read = [read_source(plan, reading, bar=bar, **labour) for plan in plans]
+        found = audit_files(
+            read[: len(sources)], read[len(sources) :], target=target, bar=bar, **settings
+        )
+    for model, source in zip(found["models"], sources, strict=True):
+        model["source"] = list(source.arguments)
+    return found
+
+
+def _target(
+    risk: float | None, delta: float, escalate: float | None, per_class: bool
+) -> Target | None:
+    from sfumato.engine.evaluation.audit_thresholds import Target
+    from sfumato.engine.runs.prediction_files import PredictionFileError
+
+    if risk is None:
+        if escalate is not None or per_class:
+            raise PredictionFileError("--escalate-risk and --per-class need --target-risk")
+        return None
+    shares = {"--target-risk": risk, "--delta": delta, "--escalate-risk": escalate}
+    for name, value in shares.items():
+        if value is not None and not 0 < value < 1:
+            raise PredictionFileError(f"{name} must be between 0 and 1, got {value:g}")
+    if escalate is not None and escalate < risk:
+        raise PredictionFileError(
+            f"--escalate-risk must be at least --target-risk {risk:g}, got {escalate:g}"
+        )
+    return Target(risk, delta, escalate, per_class)

@@ -1,0 +1,88 @@
+"""What an audit needs of each prediction: how sure, whether right, how likely the label."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile, PredictionFile
+from sfumato.metrics.scored_samples import Samples, score
+
+
+class Outcomes(NamedTuple):
+    """One entry for each prediction that counts.
+
+    Args:
+        confidence: probability of the predicted class.
+        correct: whether the predicted class is the label.
+        log_likelihood: of the label; None where only confidences are known.
+        squared_error: distance from the one-hot label; None where only confidences are known.
+        predicted: number of the predicted class; None where it is unknown.
+        label: number of the true class; None where it is unknown.
+        unit: what is independent of other units: None for each prediction, else its image.
+        row: position of the prediction in its file.
+    """
+
+    confidence: Tensor
+    correct: Tensor
+    log_likelihood: Tensor | None
+    squared_error: Tensor | None
+    predicted: Tensor | None
+    label: Tensor | None
+    unit: Tensor | None
+    row: Tensor
+
+    def samples(self) -> Samples:
+        """As the metrics take them; a likelihood that is unknown is 0."""
+        likelihood = self.log_likelihood
+        if likelihood is None:
+            likelihood = torch.zeros_like(self.confidence)
+        return Samples(self.confidence, self.correct, likelihood)
+
+
+def outcomes(file: AnyPredictions) -> Outcomes:
+    """Of all predictions of a file that was read, and so is valid."""
+    if isinstance(file, ConfidenceFile):
+        rows = torch.arange(len(file)) if file.rows is None else file.rows
+        return Outcomes(file.confidence, file.correct, None, None, file.predicted, None, None, rows)
+    return _of_distributions(file)
+
+
+def _of_distributions(file: PredictionFile) -> Outcomes:
+    values, labels = file.predictions, file.labels
+    rows = torch.arange(len(file)) if file.rows is None else file.rows
+    unit = None
+    if values.ndim == 2 and values.stride(0) == 1 and len(values) > 1:
+        # A plane for each class, as tables are read: seen as one image of N pixels.
+        values, labels = values.T.unsqueeze(0), labels.unsqueeze(0)
+    elif values.ndim > 2:
+        unit = torch.arange(len(labels)).view(-1, *[1] * (labels.ndim - 1)).expand_as(labels)
+    from_logits = file.logits is not None
+    found = score(values, labels, from_logits=from_logits, ignore_index=file.void, validate=False)
+    probs = values.softmax(1) if from_logits else values
+    squares = probs.square().sum(1)
+    counts, own = labels != file.void, found.log_likelihood.exp()
+    return Outcomes(
+        confidence=found.confidence,
+        correct=found.correct,
+        log_likelihood=found.log_likelihood,
+        squared_error=squares[counts] - 2 * own + 1,
+        predicted=_predicted(values)[counts],
+        label=labels[counts],
+        unit=None if unit is None else unit[counts],
+        row=rows if unit is None else rows[unit[counts]],
+    )
+
+
+def _predicted(values: Tensor) -> Tensor:
+    """The first class with the largest value; (N, ...) of (N, C, ...)."""
+    if values.ndim == 2:
+        return values.argmax(1)
+    # Planes: a pass for each class is several times faster than `argmax` over a far axis.
+    top = values.amax(1)
+    predicted = torch.zeros_like(top, dtype=torch.int64)
+    for number in range(values.shape[1] - 1, -1, -1):
+        predicted.masked_fill_(values[:, number] == top, number)
+    return predicted

@@ -1,0 +1,198 @@
+"""Everything an audit says of predictions, as sums of a fixed size that add up over parts.
+
+A file is read in batches, each batch is added, and files that different processes have read are
+merged: counts are the same in whatever parts the data came, sums agree to rounding.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfumato.engine.evaluation.audit_outcomes import Outcomes, outcomes
+from sfumato.engine.evaluation.audit_sums import WIDTH, NamedSums, TimeSums, part_sums
+from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile, PredictionFileError
+from sfumato.metrics.confidence_sums import (
+    add_samples,
+    empty_sums,
+    groups_of_sums,
+    resample_groups,
+)
+from sfumato.metrics.fine_cells import cells_per_unit
+from sfumato.metrics.histogram import Groups
+from sfumato.metrics.intervals import intervals_of
+from sfumato.metrics.resampling import metrics_of_groups
+
+NUM_BINS = 15
+MISTAKES = 20
+_CHUNK = 1_000_000
+
+
+class Mistake(NamedTuple):
+    """A wrong prediction, most confident first."""
+
+    confidence: float
+    file: str
+    row: int
+    label: str
+    predicted: str
+
+
+class Tallies:
+    """Sums over predictions; constant in size, but for the names of classes and groups."""
+
+    def __init__(self) -> None:
+        self.cells = cells_per_unit(NUM_BINS)
+        self.sums = empty_sums(self.cells)
+        self.overall = torch.zeros(WIDTH, dtype=torch.float64)
+        self.squared = torch.zeros(2, dtype=torch.float64)  # squared errors, and their squares
+        self.by_class, self.by_group, self.by_time = NamedSums(), NamedSums(), TimeSums()
+        self.mistakes: list[Mistake] = []
+        self.has_scores = True  # whether likelihood and squared error are known of all
+        self.is_dated = False
+        self.num_classes: int | None = None
+        self.zeros = 0  # labels of probability 0
+        self.skipped: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        return int(self.overall[0])
+
+    def add(self, file: AnyPredictions) -> None:
+        """Add a file, or a part of one."""
+        found = outcomes(file)
+        self.skipped.update(file.skipped)
+        if not len(found.confidence):
+            return
+        add_samples(self.sums, found.samples(), self.cells)
+        self._add_scores(found)
+        one = torch.zeros(len(found.confidence), dtype=torch.int64)
+        self.overall += self._parts(one, 1, found)[0]
+        if not isinstance(file, ConfidenceFile):
+            self._agree(file.predictions.shape[1])
+        if found.predicted is not None:
+            classes = file.classes or [str(k) for k in range(_classes(file))]
+            self.by_class.add(classes, self._parts(found.predicted, len(classes), found))
+        row = found.row if found.unit is None else found.unit
+        if file.groups is not None:
+            names = sorted(set(file.groups))
+            places = {name: place for place, name in enumerate(names)}
+            part = torch.tensor([places[name] for name in file.groups])
+            part = part if found.unit is None else part[found.unit]
+            self.by_group.add(names, self._parts(part, len(names), found))
+        if file.times is not None:
+            times = file.times if found.unit is None else file.times[row]
+            self.by_time.add(times, found.confidence, found.correct)
+            self.is_dated = file.is_dated
+        self._add_mistakes(file, found)
+
+    def merge(self, other: Tallies) -> Tallies:
+        """Add what another has summed up; this one, for chaining."""
+        self._agree(other.num_classes)
+        self.sums += other.sums
+        self.overall += other.overall
+        self.squared += other.squared
+        self.by_class.merge(other.by_class)
+        self.by_group.merge(other.by_group)
+        self.by_time.merge(other.by_time)
+        self.mistakes = heapq.nsmallest(MISTAKES, self.mistakes + other.mistakes, key=_order)
+        self.has_scores = self.has_scores and other.has_scores
+        self.is_dated = self.is_dated or other.is_dated
+        self.zeros += other.zeros
+        self.skipped += other.skipped
+        return self
+
+    def groups(self) -> Groups:
+        """Predictions by confidence, in fine cells."""
+        return groups_of_sums(self.sums, self.cells)
+
+    def measure(self) -> dict[str, float]:
+        """Every metric that the sums give."""
+        found = {k: float(v) for k, v in metrics_of_groups(self.groups(), NUM_BINS).items()}
+        if self.has_scores:
+            found["nll"] = -float(self.sums[-1, 0]) / self.count
+            found["brier"] = float(self.squared[0]) / self.count
+        return found
+
+    def intervals(self, resamples: int, generator: torch.Generator) -> dict[str, Any]:
+        """`<metric>_interval` of each, from histograms drawn anew; as if rows were independent."""
+        groups, values = self.groups(), self.measure()
+        step = max(1, _CHUNK // len(groups.upper))
+        drawn = [
+            metrics_of_groups(
+                resample_groups(groups, min(step, resamples - at), generator), NUM_BINS
+            )
+            for at in range(0, resamples, step)
+        ]
+        draws = {name: torch.cat([part[name] for part in drawn]) for name in drawn[0]}
+        found: dict[str, Any] = dict(intervals_of(values, draws))
+        if self.has_scores:
+            for name, (total, square) in (("nll", self.sums[-1]), ("brier", self.squared)):
+                found[f"{name}_interval"] = self._normal(abs(float(total)), float(square))
+        return found
+
+    def _agree(self, num_classes: int | None) -> None:
+        if None not in (self.num_classes, num_classes) and self.num_classes != num_classes:
+            raise PredictionFileError(
+                f"some predictions have {self.num_classes} classes, others {num_classes}: parts of "
+                "one model have the same"
+            )
+        self.num_classes = num_classes if num_classes is not None else self.num_classes
+
+    def _normal(self, total: float, square: float) -> tuple[float, float]:
+        mean = total / self.count
+        if not math.isfinite(mean):
+            return mean, mean
+        error = math.sqrt(max(square / self.count - mean**2, 0.0) / self.count)
+        half = NormalDist().inv_cdf(0.975) * error
+        return mean - half, mean + half
+
+    def _parts(self, part: Tensor, parts: int, found: Outcomes) -> Tensor:
+        return part_sums(part, parts, found.confidence, found.correct, found.unit)
+
+    def _add_scores(self, found: Outcomes) -> None:
+        if found.log_likelihood is None or found.squared_error is None:
+            self.has_scores = False
+            return
+        errors = found.squared_error.double()
+        self.squared += torch.stack([errors.sum(), errors.dot(errors)])
+        self.zeros += int(found.log_likelihood.isneginf().sum())
+
+    def _add_mistakes(self, file: AnyPredictions, found: Outcomes) -> None:
+        sure = found.confidence.double().where(~found.correct, -1.0)
+        if found.unit is not None:  # pixels are no rows that one could look up
+            return
+        least = sure.topk(min(MISTAKES, len(sure))).values[-1].clamp(min=0)
+        places = (sure >= least).nonzero().flatten()  # of equally sure ones the first
+        places = places[sure[places].argsort(descending=True, stable=True)][:MISTAKES]
+        new = [_mistake(file, found, place, float(sure[place])) for place in places.tolist()]
+        self.mistakes = heapq.nsmallest(MISTAKES, self.mistakes + new, key=_order)
+
+
+def _mistake(file: AnyPredictions, found: Outcomes, place: int, confidence: float) -> Mistake:
+    def name(code: Tensor | None) -> str:
+        if code is None:
+            return ""
+        number = int(code[place])
+        return file.classes[number] if file.classes else str(number)
+
+    label = name(found.label)
+    if isinstance(file, ConfidenceFile) and file.truth is not None:
+        label = file.truth[place]
+    return Mistake(confidence, file.name, int(found.row[place]), label, name(found.predicted))
+
+
+def _order(mistake: Mistake) -> tuple[float, str, int]:
+    return (-mistake.confidence, mistake.file, mistake.row)
+
+
+def _classes(file: AnyPredictions) -> int:
+    if isinstance(file, ConfidenceFile):
+        raise ValueError("a file of confidences names the classes that it predicts")
+    return int(file.predictions.shape[1])

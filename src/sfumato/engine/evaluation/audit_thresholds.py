@@ -1,0 +1,115 @@
+"""From which confidence on predictions may be accepted: what an audit says of a target risk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sfumato.engine.evaluation.audit_outcomes import Outcomes
+from sfumato.metrics.histogram import Groups
+from sfumato.predictions.decision_thresholds import class_risk_thresholds
+from sfumato.predictions.risk_threshold import (
+    THRESHOLDS,
+    RiskThreshold,
+    risk_threshold,
+    risk_threshold_of_counts,
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is asked of a threshold.
+
+    Args:
+        risk: error that what is accepted may have.
+        delta: how often, over draws of the data, all promises together may be broken.
+        escalate_risk: error that what is not rejected may have; None for one threshold.
+        per_class: a threshold for each predicted class, too.
+    """
+
+    risk: float
+    delta: float = 0.05
+    escalate_risk: float | None = None
+    per_class: bool = False
+
+    def risks(self) -> list[float]:
+        """Of one threshold or two; each has an equal share of delta."""
+        return [self.risk] if self.escalate_risk is None else [self.risk, self.escalate_risk]
+
+
+def thresholds_of_rows(
+    found: Outcomes, classes: Sequence[str] | None, target: Target
+) -> dict[str, Any]:
+    """Thresholds of predictions in memory."""
+    share = target.delta / len(target.risks())
+    chosen = [
+        risk_threshold(found.confidence, found.correct, target_risk=risk, delta=share)
+        for risk in target.risks()
+    ]
+    result = _described(chosen, target)
+    if target.per_class and found.predicted is not None:
+        by_class = class_risk_thresholds(
+            found.confidence,
+            found.correct,
+            found.predicted,
+            target_risk=target.risk,
+            delta=target.delta,
+        )
+        counts = torch.bincount(found.predicted).tolist()
+        result["classes"] = [
+            {
+                "name": classes[number] if classes else str(number),
+                "count": counts[number],
+                **_plain(threshold),
+            }
+            for number, threshold in sorted(by_class.items())
+        ]
+    return result
+
+
+def thresholds_of_groups(groups: Groups, target: Target) -> dict[str, Any]:
+    """Thresholds of a histogram; each is moved up to the next edge of a cell.
+
+    The edges are as fixed beforehand as the thresholds are, so that the promise holds as well.
+    """
+    wanted = torch.tensor(THRESHOLDS, dtype=torch.float64)
+    upper = groups.upper.double()
+    below = torch.cat([upper.new_zeros(1), upper[:-1]])
+    first = torch.searchsorted(below, wanted)  # the first cell that is not below the threshold
+    count, errors = (
+        torch.cat([each.flip(0).cumsum(0).flip(0), each.new_zeros(1)]).long()
+        for each in (groups.count, groups.wrong)
+    )
+    share = target.delta / len(target.risks())
+    chosen = [
+        risk_threshold_of_counts(
+            count[first], errors[first], int(count[0]), target_risk=risk, delta=share
+        )
+        for risk in target.risks()
+    ]
+    return _described(chosen, target)
+
+
+def _described(chosen: Sequence[RiskThreshold], target: Target) -> dict[str, Any]:
+    return {
+        "delta": target.delta,
+        "accept": _plain(chosen[0]),
+        "escalate": _plain(chosen[1]) if len(chosen) > 1 else None,
+        "classes": None,
+    }
+
+
+def _plain(threshold: RiskThreshold) -> dict[str, Any]:
+    accepted = threshold.accepted
+    return {
+        "target_risk": threshold.target_risk,
+        "confidence": threshold.confidence,
+        "coverage": threshold.coverage,
+        "risk_bound": threshold.risk_bound,
+        "risk": threshold.errors / accepted if accepted else None,
+        "accepted": accepted,
+        "errors": threshold.errors,
+    }

@@ -1,0 +1,125 @@
+"""Tallies of files of any size: job by job, in this process, in several, or on a Ray cluster.
+
+A job is a file, or some row groups of a Parquet file. Jobs are summed up anywhere and merged in
+their order, so that the numbers don't depend on who did what.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sfumato.engine.evaluation.audit_tallies import Tallies
+from sfumato.engine.runs.prediction_files import PredictionFileError, Reading, read_batches
+from sfumato.engine.runs.prediction_formats import open_parquet
+from sfumato.engine.runs.progress import Bar
+
+ROWS_PER_JOB = 1_000_000
+
+
+class Job(NamedTuple):
+    """A file, or some row groups of it."""
+
+    path: Path
+    groups: list[int] | None = None
+
+
+def jobs_of(paths: Sequence[Path]) -> list[Job]:
+    """Row groups of Parquet files, about a million rows at a time; other files as a whole."""
+    return [job for path in paths for job in _jobs(path)]
+
+
+def tally(
+    jobs: Sequence[Job], reading: Reading, *, workers: int = 1, ray: str | None = None, bar: Bar
+) -> Tallies:
+    """Everything an audit needs of all jobs, in memory that doesn't grow with them.
+
+    Args:
+        jobs: from `jobs_of`.
+        reading: how the files are read.
+        workers: processes on this machine.
+        ray: address of a Ray cluster, "auto" for that of this machine; its machines must see the
+            files under the same paths.
+        bar: moved by one for each job.
+    """
+    total = Tallies()
+    run = partial(tally_job, reading=reading)
+    for job, part in zip(jobs, _results(run, jobs, workers, ray), strict=True):
+        total.merge(part)
+        bar.advance(job.path.name)
+    return total
+
+
+def tally_job(job: Job, reading: Reading) -> Tallies:
+    """The tallies of one job."""
+    import torch
+
+    torch.set_num_threads(1)  # many small sums: threads would wait for each other, busily
+    found = Tallies()
+    for part in read_batches(job.path, reading, found.skipped, job.groups):
+        found.add(part)
+    return found
+
+
+def _results(run: Any, jobs: Sequence[Job], workers: int, ray: str | None) -> Iterator[Tallies]:
+    if ray is not None:
+        yield from _on_ray(run, jobs, ray)
+    elif workers > 1 and len(jobs) > 1:
+        with ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn")) as pool:
+            yield from pool.map(run, jobs)
+    else:
+        yield from map(run, jobs)
+
+
+def _on_ray(run: Any, jobs: Sequence[Job], address: str) -> Iterator[Tallies]:
+    try:
+        import ray
+    except ImportError:
+        raise PredictionFileError(
+            "--ray needs Ray, which is not installed: python3 -m pip install 'sfumato[ray]'"
+        ) from None
+    began_here = not ray.is_initialized()
+    if began_here:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except ConnectionError as error:
+            raise PredictionFileError(
+                f"--ray {address}: no cluster answers ({error}). Start one with "
+                "'ray start --head' and join it with 'ray start --address=HOST:6379'."
+            ) from None
+    try:
+        task = ray.remote(run.func)
+        ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        waiting = [task.remote(job, **run.keywords) for job in jobs[:ahead]]
+        for place in range(len(jobs)):
+            yield ray.get(waiting[place])
+            waiting[place] = None
+            if len(waiting) < len(jobs):
+                waiting.append(task.remote(jobs[len(waiting)], **run.keywords))
+    except ray.exceptions.RayTaskError as error:
+        raise PredictionFileError(str(error.cause)) from None
+    finally:
+        if began_here:
+            ray.shutdown()
+
+
+def _jobs(path: Path) -> Iterator[Job]:
+    if path.suffix.lower() != ".parquet":
+        yield Job(path)
+        return
+    facts = open_parquet(path).metadata
+    groups: list[int] = []
+    rows = 0
+    for at in range(facts.num_row_groups):
+        groups.append(at)
+        rows += facts.row_group(at).num_rows
+        if rows >= ROWS_PER_JOB or at == facts.num_row_groups - 1:
+            yield Job(path, groups)
+            groups, rows = [], 0
+    if not facts.num_row_groups:
+        yield Job(path)

@@ -1,0 +1,139 @@
+"""Rows that can't be audited: the first one stops with its number, or all are left out and counted.
+
+Every check names the row, what is wrong with it and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+from sfumato.engine.runs.prediction_rows import PredictionFileError
+
+OnBadRow = Literal["stop", "skip"]
+TOLERANCE = 1e-3
+
+
+@dataclass
+class RowChecks:
+    """Checks of one part of a file.
+
+    Args:
+        where: name of the file, for messages.
+        first: number of the part's first row in the file.
+        count: rows of the part.
+        on_bad_row: "stop" raises at the first bad row, "skip" leaves bad rows out.
+    """
+
+    where: str
+    first: int
+    count: int
+    on_bad_row: OnBadRow = "stop"
+    reasons: Counter[str] = field(default_factory=Counter)
+    bad: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bad = np.zeros(self.count, dtype=bool)
+
+    def refuse(self, mask: np.ndarray, reason: str, describe: Callable[[int], str]) -> None:
+        """Bad are the rows of `mask`; `describe(row)` says what is wrong and what to do."""
+        rows = np.flatnonzero(mask & ~self.bad)
+        if not len(rows):
+            return
+        if self.on_bad_row == "stop":
+            text = describe(int(rows[0]))
+            raise PredictionFileError(f"{self.where}, row {self.first + int(rows[0])}: {text}")
+        self.reasons[reason] += len(rows)
+        self.bad |= mask
+
+    def kept(self) -> np.ndarray | None:
+        """Positions of the good rows; None where all are good."""
+        return np.flatnonzero(~self.bad) if self.bad.any() else None
+
+
+def check_probabilities(checks: RowChecks, name: str, probs: Tensor) -> None:
+    """No NaN, nothing negative, rows that sum to one within 1e-3."""
+    sums, low = probs.sum(1), probs.amin(1)
+    if probs.ndim > 2:
+        sums, low, high = sums.flatten(1).amin(1), low.flatten(1).amin(1), sums.flatten(1).amax(1)
+    else:
+        high = sums
+    fine = (low >= 0) & (sums >= 1 - TOLERANCE) & (high <= 1 + TOLERANCE)
+    if bool(fine.all()):
+        return
+    lowest, smallest, largest = (each.double().numpy() for each in (low, sums, high))
+    checks.refuse(
+        np.isnan(smallest) | np.isnan(lowest), "NaN", lambda _: f"{name!r} holds NaN; {_SKIP}"
+    )
+    checks.refuse(
+        lowest < 0,
+        "negative probability",
+        lambda row: f"{name!r} is negative ({lowest[row]:.4g}); raw scores need --kind logits",
+    )
+    off = np.where(np.abs(smallest - 1) > np.abs(largest - 1), smallest, largest)
+    checks.refuse(
+        np.abs(off - 1) > TOLERANCE,
+        "sum of probabilities",
+        lambda row: (
+            f"{name!r} sums to {off[row]:.6g}, not to 1; raw scores need --kind logits, "
+            "other rows are to be divided by their sum"
+        ),
+    )
+
+
+def check_logits(checks: RowChecks, name: str, logits: Tensor) -> None:
+    """Finite numbers only."""
+    finite = logits.isfinite().flatten(1).all(1)
+    if not bool(finite.all()):
+        checks.refuse(
+            ~finite.numpy(), "NaN or infinity", lambda _: f"{name!r} is not finite; {_SKIP}"
+        )
+
+
+def check_labels(checks: RowChecks, labels: Tensor, classes: int, ignored: int | None) -> None:
+    """Class numbers from 0 on; `ignored` may occur in label maps."""
+    bad = (labels < 0) | (labels >= classes)
+    if ignored is not None:
+        bad &= labels != ignored
+    if not bool(bad.any()):
+        return
+    checks.refuse(
+        bad.flatten(1).any(1).numpy() if bad.ndim > 1 else bad.numpy(),
+        "label outside the classes",
+        lambda row: (
+            f"label {int(labels[row][bad[row]].flatten()[0])} is outside [0, {classes}); "
+            f"{_label_remedy(labels)}"
+        ),
+    )
+
+
+def check_confidence(checks: RowChecks, name: str, confidence: Tensor) -> None:
+    """Numbers from 0 to 1."""
+    fine = (confidence >= 0) & (confidence <= 1 + TOLERANCE)
+    if bool(fine.all()):
+        return
+    values = confidence.double().numpy()
+    checks.refuse(
+        ~fine.numpy(),
+        "confidence outside [0, 1]",
+        lambda row: (
+            f"{name!r} is {values[row]:.6g}, outside [0, 1]; give probabilities of the "
+            "predicted class, percentages divided by 100"
+        ),
+    )
+
+
+def _label_remedy(labels: Tensor) -> str:
+    if labels.ndim > 1:
+        return "name the label of void pixels with --ignore-index"
+    if int(labels.min()) >= 1:
+        return "classes are counted from 0: subtract the smallest label"
+    return _SKIP
+
+
+_SKIP = "mend the row, or leave such rows out with --on-bad-row skip"

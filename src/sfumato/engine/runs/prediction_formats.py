@@ -1,0 +1,151 @@
+"""The formats of saved predictions: arrays (.npz, .npy, .safetensors) and tables in batches.
+
+Nothing in a file is executed: no pickles are read. Tables are never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.engine.runs.prediction_rows import PredictionFileError
+
+BATCH = 65_536
+Columns = dict[str, np.ndarray]
+Table = Iterator[tuple[int, Columns]]
+
+
+def read_npz(path: Path) -> Columns:
+    with np.load(path, allow_pickle=False) as content:
+        return {key: content[key] for key in content.files}
+
+
+def read_safetensors(path: Path) -> Columns:
+    from safetensors.torch import load_file
+
+    content = {
+        key: value.float() if value.is_floating_point() else value
+        for key, value in load_file(path).items()
+    }
+    return {key: value.numpy() for key, value in content.items()}
+
+
+def read_npy(path: Path) -> Columns:
+    """One array without a name; mapped, so that only what is looked at is read."""
+    return {"array": np.load(path, allow_pickle=False, mmap_mode="r")}
+
+
+def csv_batches(path: Path, wanted: Callable[[list[str]], list[str]]) -> Table:
+    """Columns of text, and the number of their first row, from 1."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file)
+        header = next(rows, [])
+        chosen = [(header.index(name), name) for name in wanted(header)]
+        number = 1
+        while lines := list(islice(rows, BATCH)):
+            _check_fields(path, header, lines, number)
+            yield (
+                number,
+                {name: np.array([line[at] for line in lines], dtype=object) for at, name in chosen},
+            )
+            number += len(lines)
+
+
+def _check_fields(path: Path, header: list[str], lines: list[list[str]], number: int) -> None:
+    for place, line in enumerate(lines):
+        if len(line) != len(header):
+            raise PredictionFileError(
+                f"{path}, line {number + place + 1}: {len(line)} fields where the header has "
+                f"{len(header)}; quote fields that hold commas"
+            )
+
+
+def json_batches(path: Path, wanted: Callable[[list[str]], list[str]]) -> Table:
+    """One object a line; lists stay lists. Keys are those of the first line."""
+    with path.open(encoding="utf-8-sig") as file:
+        number, names = 1, None
+        while lines := list(islice(file, BATCH)):
+            found = [_json_row(path, number + at, line) for at, line in enumerate(lines)]
+            names = wanted(list(found[0])) if names is None else names
+            yield number, {name: _objects([row.get(name) for row in found]) for name in names}
+            number += len(lines)
+        if names is None:
+            wanted([])
+
+
+def _json_row(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise PredictionFileError(f"{path}, line {number}: not valid JSON ({error})") from None
+    if not isinstance(row, dict):
+        raise PredictionFileError(
+            f"{path}, line {number}: an object with names is needed, such as "
+            '{"label": 0, "probs": [0.9, 0.1]}'
+        )
+    return row
+
+
+def parquet_batches(
+    path: Path, wanted: Callable[[list[str]], list[str]], groups: list[int] | None = None
+) -> Table:
+    """Only the columns that are wanted, of all row groups or of some."""
+    parquet = open_parquet(path)
+    columns = wanted(parquet.schema_arrow.names)
+    sizes = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
+    number = 1 + sum(sizes[: groups[0]] if groups else ())
+    for batch in parquet.iter_batches(BATCH, row_groups=groups, columns=columns, use_threads=False):
+        yield number, {name: _from_arrow(batch.column(name)) for name in columns}
+        number += len(batch)
+
+
+def open_parquet(path: Path) -> Any:
+    """A `pyarrow.parquet.ParquetFile`."""
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise PredictionFileError(
+            f"{path}: reading Parquet needs pyarrow: python3 -m pip install 'sfumato[study]'"
+        ) from None
+    return parquet.ParquetFile(path)
+
+
+def _from_arrow(column: Any) -> np.ndarray:
+    import pyarrow as arrow
+
+    kind = column.type
+    if arrow.types.is_list(kind) or arrow.types.is_fixed_size_list(kind):
+        sizes = column.value_lengths().to_numpy(zero_copy_only=False)
+        if len(sizes) and not column.null_count and (sizes == sizes[0]).all():
+            values = column.flatten().to_numpy(zero_copy_only=False)
+            return values.reshape(len(column), int(sizes[0]))
+        return _objects(column.to_pylist())
+    if arrow.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    """One Python object a row, lists included."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+ARRAYS: dict[str, Callable[[Path], Columns]] = {
+    ".npz": read_npz,
+    ".npy": read_npy,
+    ".safetensors": read_safetensors,
+}
+TABLES: dict[str, Callable[..., Table]] = {
+    ".csv": csv_batches,
+    ".jsonl": json_batches,
+    ".ndjson": json_batches,
+    ".parquet": parquet_batches,
+}

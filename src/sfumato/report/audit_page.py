@@ -1,0 +1,175 @@
+"""The page of an audit: verdict, diagram, threshold and next step first; every table below.
+
+Tables and sentences are HTML, made here; a script draws the figures and moves the threshold. What
+users wrote reaches the page as escaped text or as data, never as markup.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from sfumato.report.audit_advice import next_steps
+from sfumato.report.audit_markdown import to_markdown
+from sfumato.report.audit_sentences import (
+    drift_sentence,
+    error_sentence,
+    headline,
+    scaling_sentence,
+    threshold_sentences,
+    warnings_of,
+)
+from sfumato.report.audit_tables import (
+    AuditTable,
+    detail_tables,
+    metrics_table,
+    time_text,
+    verdict_table,
+)
+from sfumato.report.document import asset, embedded, head, script_of, section, table
+
+SCRIPTS = ("dom.js", "chart.js", "theme.js", "audit-figures.js", "audit.js")
+_LONGEST = 30
+_HEIGHT = 900  # of the frame in a notebook, in pixels
+
+
+def audit_page(found: Mapping[str, Any]) -> str:
+    """The whole page, which opens from disk and loads nothing."""
+    script = script_of(SCRIPTS)
+    style = asset("report.css") + asset("audit.css")
+    title = ", ".join(model["name"] for model in found["models"])
+    return (
+        f"{head(f'Audit: {title}', style=style, script=script)}"
+        f"<body class='audit'><main>{_first_screens(found)}{_below(found)}</main>"
+        f'<script type="application/json" id="data">{embedded(_payload(found))}</script>'
+        f'<script type="module">{script}</script></body></html>\n'
+    )
+
+
+def notebook_page(found: Mapping[str, Any]) -> str:
+    """For a notebook: the verdict as text, and the page in a frame of its own."""
+    lines = "".join(f"<p>{escape(headline(model))}</p>" for model in found["models"])
+    page = escape(audit_page(found), quote=True)
+    return (
+        f"{lines}<iframe title='Audit' sandbox='allow-scripts allow-downloads' "
+        f"style='width:100%;height:{_HEIGHT}px;border:0' srcdoc=\"{page}\"></iframe>"
+    )
+
+
+def _first_screens(found: Mapping[str, Any]) -> str:
+    return "".join(_first_screen(model, at) for at, model in enumerate(found["models"]))
+
+
+def _first_screen(model: Mapping[str, Any], place: int) -> str:
+    """Verdict, two places for figures, the threshold, and what to do next."""
+    verdict = model["verdict"]
+    kind = (
+        "good" if verdict == "no miscalibration found" else "open" if "tell" in verdict else "bad"
+    )
+    more = [error_sentence(model), *threshold_sentences(model)]
+    more += [drift_sentence(model)] if model.get("drift") else []
+    more += [scaling_sentence(model)] if "scaled" in model else []
+    warned = "".join(
+        f"<p class='warning'>{escape(line)}</p>" for line in warnings_of({"models": [model]})
+    )
+    steps = "".join(
+        f"<div class='step'><p>{escape(step.why)}</p><pre tabindex='0'><code>"
+        f"{escape(step.command)}</code></pre></div>"
+        for step in next_steps(model)[:2]
+    )
+    tag = "h1" if place == 0 else "h2"
+    details = " ".join(escape(line) for line in more if line)
+    return (
+        f"<section class='first' id='model-{place}'>"
+        f"<{tag} class='verdict {kind}'>{escape(headline(model))}</{tag}>"
+        f"<p class='lead'>{details}</p>{warned}"
+        f"<div class='pair'><div data-figure='reliability' data-model='{place}'></div>"
+        f"<div data-figure='risk' data-model='{place}'></div></div>"
+        f"<div class='advice next'><p class='headline'>What to do next</p>{steps}</div></section>"
+    )
+
+
+def _below(found: Mapping[str, Any]) -> str:
+    parts = []
+    if len(found["models"]) > 1:
+        parts.append(_section(verdict_table(found)))
+    for place, model in enumerate(found["models"]):
+        for key in ("time", "sets"):
+            if model.get({"time": "by_time", "sets": "sets"}[key]):
+                parts.append(f"<div data-figure='{key}' data-model='{place}'></div>")
+    parts += [_section(each) for each in detail_tables(found)]
+    parts += [
+        section(
+            f"{model['name']}: all numbers",
+            table(metrics_table(model).head, metrics_table(model).rows),
+        )
+        for model in found["models"]
+    ]
+    parts.append(
+        "<section id='downloads'><h2>Downloads</h2><div class='saves'></div>"
+        "<p class='note'>The gap is mean confidence minus accuracy. A verdict needs an interval "
+        "without zero; «right on average, wrong in places» where a model with true confidences "
+        "would show such an ECE in fewer than 5 of 100 test sets.</p></section>"
+    )
+    return "".join(parts)
+
+
+def _section(content: AuditTable) -> str:
+    shown = table(content.head, content.rows[:_LONGEST])
+    if len(content.rows) <= _LONGEST:
+        return section(content.title, shown)
+    rest = table(content.head, content.rows[_LONGEST:])
+    folded = f"<details><summary>{len(content.rows) - _LONGEST:,} more</summary>{rest}</details>"
+    return section(content.title, shown + folded)
+
+
+def _payload(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What the script draws, and the files that can be saved from the page."""
+    models = []
+    for model in found["models"]:
+        periods = [
+            {**row, "label": time_text(row["start"], model["is_dated"])}
+            for row in model.get("by_time", ())
+        ]
+        keys = ("name", "samples", "reliability", "curve", "thresholds", "sets", "drift")
+        models.append({**{key: model.get(key) for key in keys}, "by_time": periods})
+    files = {
+        "audit.json": json.dumps(_known(found), indent=2, allow_nan=False) + "\n",
+        "audit.md": to_markdown(found),
+        "audit.csv": _tables_csv(found),
+    }
+    payload: dict[str, Any] = _known({"models": models, "downloads": files})
+    return payload
+
+
+def _tables_csv(found: Mapping[str, Any]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for content in (verdict_table(found), *detail_tables(found)):
+        writer.writerow([_no_formula(content.title)])
+        writer.writerow([_no_formula(cell) for cell in content.head])
+        writer.writerows([[_no_formula(cell) for cell in row] for row in content.rows])
+        writer.writerow([])
+    return text.getvalue()
+
+
+def _no_formula(cell: str) -> str:
+    """A spreadsheet would run a name that begins like a formula; numbers with a sign stay."""
+    is_number = cell[1:2].isdigit() or cell[1:2] == "."
+    return f"'{cell}" if cell[:1] in ("=", "@", "+", "-") and not is_number else cell
+
+
+def _known(value: Any) -> Any:
+    """NaN and infinity, which JSON has not, as null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _known(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(each) for each in value]
+    return value
