@@ -30,9 +30,10 @@ ALLOWED: dict[str, set[str]] = {
     "engine": BELOW_ENGINE,
     "study": {"analysis", "engine"},
     "report": set(),
+    "auditing": {"engine", "report"},
     "trained": {"data", "engine", "report"},
     "cli": {"corruptions", "data", "engine", "study", "report"},
-    "__init__": {"trained"},
+    "__init__": {"auditing", "trained"},
     "__main__": {"cli"},
 }
 HEAVY = (

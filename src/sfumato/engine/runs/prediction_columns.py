@@ -81,13 +81,13 @@ def class_numbers(
     remedy = (
         "nor a class number"
         if classes
-        else "nor a class number; name the classes in their order with --classes cat,dog,..."
+        else "nor a class number; name the classes in their order with --classes cat,dog (in Python classes=)"
     )
     checks.refuse(
         found == -1,
         "unknown label",
         lambda row: (
-            f"label {column[row]!r} is neither a class name {'of the header ' * bool(classes)}"
+            f"label {str(column[row])!r} is neither a class name {'of the header ' * bool(classes)}"
             f"{remedy}"
         ),
     )

@@ -1,0 +1,129 @@
+"""`sfumato.audit`: arrays of every kind in, one verdict out, in every form it is shown in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import sfumato
+
+PROBS = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
+LABELS = np.array([0, 0, 1, 1])
+WRONG = "<img src=x>"
+
+
+def _many(count: int = 400, **more: Any) -> sfumato.auditing.Audit:
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(count, 3, generator=generator)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    return sfumato.audit(labels, logits=3 * logits, resamples=20, **more)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"probs": PROBS},
+        {"probs": torch.from_numpy(PROBS)},
+        {"probs": PROBS.tolist()},
+        {"probs": torch.tensor(PROBS, dtype=torch.float32, requires_grad=True)},
+        {"logits": np.log(PROBS)},
+        {"probs": PROBS[:, 1]},
+        {"confidence": PROBS.max(1), "predicted": PROBS.argmax(1)},
+        {"confidence": torch.from_numpy(PROBS).amax(1), "correct": [True, True, False, True]},
+    ],
+)
+def test_every_way_to_say_the_same(given: dict[str, Any]) -> None:
+    found = sfumato.audit(LABELS, resamples=0, **given)
+    assert found.metrics["accuracy"] == pytest.approx(0.75)
+    assert found.metrics["ece"] == pytest.approx(0.35, abs=1e-6)
+    assert found.metrics["aurc"] == pytest.approx(0.1458333, abs=1e-6)
+    assert ("nll" in found.metrics) == ("confidence" not in given)
+    if "nll" in found.metrics:
+        own = PROBS[np.arange(4), LABELS]
+        assert found.metrics["nll"] == pytest.approx(-np.log(own).mean(), abs=1e-6)
+
+
+def test_names_of_classes_and_groups_are_shown() -> None:
+    found = sfumato.audit(
+        ["cat", "cat", "dog", "dog"], probs=PROBS, classes=["cat", "dog"], groups=list("abab")
+    )
+    model = found.to_dict()["models"][0]
+    assert {row["name"] for row in model["by_class"]} == {"cat", "dog"}
+    assert [row["count"] for row in model["by_group"]] == [2, 2]
+    assert model["mistakes"][0] == {
+        **{"confidence": pytest.approx(0.7), "file": "model", "row": 2},
+        **{"label": "dog", "predicted": "cat"},
+    }
+
+
+def test_every_form_of_the_result(tmp_path: Path) -> None:
+    found = _many(name=WRONG)
+    assert found.verdict == "overconfident"
+    assert f"{WRONG} is overconfident" in found.summary()
+    assert "overconfident" in repr(found)
+    low, high = found.intervals["ece"]
+    assert low < found.metrics["ece"] < high
+    page = found.to_html(tmp_path / "page.html").read_text()
+    assert page.startswith("<!doctype html>")
+    markdown = found.to_markdown()
+    assert "| ECE % |" in markdown
+    for text in (page, markdown, found._repr_html_()):
+        assert WRONG not in text
+    assert json.loads(json.dumps(found.to_dict()))["models"][0]["samples"] == 400
+
+
+def test_figure_shows_both_halves() -> None:
+    pytest.importorskip("matplotlib")
+    left, right = _many().figure().axes
+    assert left.get_xlabel() == "confidence"
+    assert "kept" in right.get_xlabel()
+    assert len(right.lines[0].get_xdata()) > 100
+
+
+def test_label_maps() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, 3, 4, 4, generator=generator)
+    labels = torch.randint(0, 3, (5, 4, 4), generator=generator)
+    found = sfumato.audit(labels, logits=logits, resamples=0)
+    expected = (logits.argmax(1) == labels).double().mean()
+    assert found.metrics["accuracy"] == pytest.approx(float(expected))
+    assert found.to_dict()["models"][0]["samples"] == 80
+
+
+def test_times_become_periods() -> None:
+    found = _many(count=400, time=np.arange(400))
+    periods = found.to_dict()["models"][0]["by_time"]
+    assert sum(row["count"] for row in periods) == 400
+    assert 48 <= len(periods) <= 96
+    dated = _many(count=4, time=np.array(["2026-01-01", "2026-01-02"] * 2, dtype="datetime64[D]"))
+    assert dated.to_dict()["models"][0]["is_dated"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "given", "message"),
+    [
+        (LABELS, {}, "exactly one of probs, logits and confidence, got none"),
+        (LABELS, {"probs": PROBS, "logits": PROBS}, "got probs, logits"),
+        (LABELS, {"confidence": PROBS[:, 0]}, "one of correct and predicted, got none"),
+        (LABELS, {"probs": PROBS, "correct": LABELS}, "correct follows from probs"),
+        (None, {"probs": PROBS}, "labels must be given with probs"),
+        (None, {"confidence": PROBS[:, 0], "predicted": LABELS}, "labels must be given with pred"),
+        (LABELS[:3], {"probs": PROBS}, "labels must have one entry for each of 4"),
+        (LABELS + 1, {"probs": PROBS}, r"row 2: label 2 is outside \[0, 2\)"),
+        (LABELS, {"probs": PROBS - 0.3}, "row 0: 'probs' is negative"),
+        (LABELS, {"probs": 2 * PROBS}, "row 0: 'probs' sums to 2"),
+        (LABELS, {"probs": PROBS * np.nan}, "row 0: 'probs' holds NaN"),
+        (LABELS, {"probs": PROBS[:, :1]}, r"with C >= 2, got float64 \(4, 1\)"),
+        (LABELS, {"confidence": 100 * PROBS[:, 0], "correct": LABELS}, "outside .0, 1.; .*100"),
+        (["cat"] * 4, {"probs": PROBS}, "'cat' is neither a class name"),
+        (LABELS[:0], {"probs": PROBS[:0]}, "at least one prediction"),
+    ],
+)
+def test_what_cannot_be_audited(labels: Any, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sfumato.audit(labels, **given)
