@@ -78,18 +78,13 @@ def class_numbers(
     values, inverse = np.unique(column.astype(str), return_inverse=True)
     known = np.array([_class_number(value, places) for value in values], dtype=np.int64)
     found = known[inverse]
-    remedy = (
-        "nor a class number"
-        if classes
-        else "nor a class number; name the classes in their order with --classes cat,dog (in Python classes=)"
-    )
+    what = "a class name of the header nor a class number"
+    if not classes:
+        what = "a class name nor a number; name the classes: --classes cat,dog (Python: classes=)"
     checks.refuse(
         found == -1,
         "unknown label",
-        lambda row: (
-            f"label {str(column[row])!r} is neither a class name {'of the header ' * bool(classes)}"
-            f"{remedy}"
-        ),
+        lambda row: f"label {str(column[row])!r} is neither {what}",
     )
     return torch.from_numpy(found)
 
