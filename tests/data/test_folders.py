@@ -113,7 +113,7 @@ class TestMessages:
 
     def test_not_an_image(self, parted: Path) -> None:
         (parted / "train" / "ant" / "notes.txt").write_text("hello")
-        with pytest.raises(ValueError, match=r"notes.txt: not an image; expected one of .jpg"):
+        with pytest.raises(ValueError, match=r"notes.txt: is no image; expected one of .jpg"):
             load_folder(root=parted)
 
     def test_unreadable_image(self, parted: Path) -> None:

@@ -38,7 +38,7 @@ def opened(root: str | Path, landmark: str) -> Iterator[Path]:
         ValueError: an archive that can't be read or has no `landmark`.
     """
     path = Path(root).expanduser()
-    if not (path.is_file() and path.name.endswith(ARCHIVES)):
+    if not is_archive(path):
         yield path
         return
     with unpacked(path) as folder:
@@ -68,6 +68,34 @@ def unpacked(path: Path) -> Iterator[Path]:
             raise kind(str(error).replace(f"{folder}{os.sep}", f"{path}: ")) from error
 
 
+def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file in a tar archive, without unpacking it to disk.
+
+    Raises:
+        ValueError: a file that is cut or no archive.
+    """
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isfile() else None
+                if content is not None:
+                    yield member.name, content.read()
+    except _UNREADABLE as error:
+        raise _unreadable(path, error) from error
+
+
+def is_archive(path: Path) -> bool:
+    """Whether this is a file whose name ends as tar archives do."""
+    return path.is_file() and path.name.endswith(ARCHIVES)
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    reason = str(error).partition("\n")[0].rstrip(":")
+    return ValueError(
+        f"{path}: cut short, damaged or no tar archive ({reason}). Fetch or pack it again"
+    )
+
+
 def _extract(path: Path, folder: Path) -> None:
     try:
         with tarfile.open(path) as archive:
@@ -78,10 +106,7 @@ def _extract(path: Path, folder: Path) -> None:
             "Pack the files themselves: tar --dereference"
         ) from error
     except _UNREADABLE as error:
-        reason = str(error).partition("\n")[0].rstrip(":")
-        raise ValueError(
-            f"{path}: cut short, damaged or no tar archive ({reason}). Fetch or pack it again"
-        ) from error
+        raise _unreadable(path, error) from error
     for member in folder.rglob("*"):
         if member.is_symlink() and not member.exists():
             raise ValueError(

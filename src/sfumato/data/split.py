@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,6 +57,44 @@ def amount(name: str, value: float | int, total: int) -> int:
     return count
 
 
+class Parts(NamedTuple):
+    """Positions in a source of what is trained, validated and tested on, each in order."""
+
+    train: Tensor
+    validation: Tensor
+    test: Tensor
+
+
+def split_positions(
+    labels: Tensor,
+    *,
+    num_classes: int,
+    test: float | int = 0,
+    validation: float | int = 0.1,
+    limit_train: int | None = None,
+    seed: int = 0,
+) -> Parts:
+    """What `divide` does, as positions: for samples whose form depends on what is trained on."""
+    order = stratified_order(labels, seed=seed)
+    num_test = amount("test", test, len(order))
+    rest = order[num_test:]
+    num_validation = amount("validation", validation, len(rest))
+    train = rest[num_validation:]
+    if limit_train is not None:
+        check_integer("limit_train", limit_train, low=num_classes, high=len(train))
+        train = train[:limit_train]
+    parts = (train, rest[:num_validation], order[:num_test])
+    return Parts(*(part.sort().values for part in parts))
+
+
+def limited_positions(labels: Tensor, *, limit_test: int | None, seed: int) -> Tensor:
+    """Positions of at most `limit_test` samples, stratified, in order; None keeps all."""
+    if limit_test is None:
+        return torch.arange(len(labels))
+    check_integer("limit_test", limit_test, low=1, high=len(labels))
+    return stratified_order(labels, seed=seed)[:limit_test].sort().values
+
+
 def divide(
     dataset: ArrayDataset,
     *,
@@ -74,16 +113,15 @@ def divide(
             the other two parts.
         seed: of the split.
     """
-    order = stratified_order(dataset.labels, seed=seed)
-    num_test = amount("test", test, len(order))
-    rest = order[num_test:]
-    num_validation = amount("validation", validation, len(rest))
-    train = rest[num_validation:]
-    if limit_train is not None:
-        check_integer("limit_train", limit_train, low=dataset.num_classes, high=len(train))
-        train = train[:limit_train]
-    parts = (train, rest[:num_validation], order[:num_test])
-    return DataSplits(*(dataset.subset(part.sort().values) for part in parts))
+    parts = split_positions(
+        dataset.labels,
+        num_classes=dataset.num_classes,
+        test=test,
+        validation=validation,
+        limit_train=limit_train,
+        seed=seed,
+    )
+    return DataSplits(*(dataset.subset(part) for part in parts))
 
 
 def check_same_shape(sets: Mapping[Path, ArrayDataset]) -> None:
@@ -108,9 +146,7 @@ def with_test(
 ) -> DataSplits:
     """Splits of a source that has its own test set, and perhaps its own validation set."""
     if limit_test is not None:
-        check_integer("limit_test", limit_test, low=1, high=len(test))
-        kept = stratified_order(test.labels, seed=seed)[:limit_test]
-        test = test.subset(kept.sort().values)
+        test = test.subset(limited_positions(test.labels, limit_test=limit_test, seed=seed))
     if isinstance(validation, ArrayDataset):
         parts = divide(train, validation=0, limit_train=limit_train, seed=seed)
         return DataSplits(parts.train, validation, test)
