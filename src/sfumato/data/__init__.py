@@ -1,4 +1,4 @@
-"""Where samples come from: scenes (built in), arrays, folders, torchvision sets."""
+"""Where samples come from: scenes (built in), arrays, folders, texts, torchvision sets."""
 
 from sfumato.augment import Augment, BatchAugment, RandomWindow, ResizedCrop, Sample
 from sfumato.data import scenes
@@ -24,6 +24,10 @@ from sfumato.data.loader import TensorLoader
 from sfumato.data.objects import context_only, single_objects, with_context
 from sfumato.data.split import divide, stratified_order
 from sfumato.data.statistics import channel_statistics
+from sfumato.data.text.folders import load_text_folder
+from sfumato.data.text.newsgroups import load_newsgroups
+from sfumato.data.text.table import load_table
+from sfumato.data.text.vocabulary import Vocabulary
 from sfumato.data.tiny_imagenet import load_tiny_imagenet
 from sfumato.data.torchvision_sets import load_torchvision
 from sfumato.data.voc import load_voc_segmentation
@@ -45,6 +49,7 @@ __all__ = [
     "ResizedCrop",
     "Sample",
     "TensorLoader",
+    "Vocabulary",
     "annotated_set",
     "channel_statistics",
     "context_only",
@@ -55,7 +60,10 @@ __all__ = [
     "load_data",
     "load_detection_data",
     "load_folder",
+    "load_newsgroups",
     "load_npz",
+    "load_table",
+    "load_text_folder",
     "load_tiny_imagenet",
     "load_torchvision",
     "load_voc_segmentation",

@@ -11,20 +11,24 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from sfumato._core.checks import check_class_indices
+from sfumato._core.tokens import PADDING
 from sfumato.augment.protocol import Sample
+from sfumato.data.text.vocabulary import Vocabulary
 
+_OF_PIXELS = ("boxes", "masks", "objectness", "stream", "context")
 _OPTIONAL = ("boxes", "masks", "objectness", "posterior", "stream", "context")
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayDataset(Dataset[Sample]):
-    """Images in memory with labels, a stable index, and annotations where they exist.
+    """Images, or texts as tokens, in memory with labels, a stable index, and annotations.
 
     A sample is a dict with keys `image`, `label`, `index` and one key for each annotation
     present; a batch is the same dict with a leading batch axis.
 
     Args:
-        images: uint8, (N, C, H, W).
+        images: uint8, (N, C, H, W); for texts their tokens, int32 (N, T), each row ending in
+            padding, and `vocabulary` says so.
         labels: int64, (N,) class indices, or (N, H, W) for segmentation (`void` = ignored pixels).
         classes: one name per class.
         index: int64, (N,), the sample's position in its source; stays the same in every subset.
@@ -37,6 +41,7 @@ class ArrayDataset(Dataset[Sample]):
         void: the label of pixels that count for nothing (segmentation), or None.
         context: bool, (N,), true where every object was painted over; trained with uniform labels.
         background: the classes that are not objects, where segmentation tells them apart.
+        vocabulary: the words behind the tokens of texts; None for images.
     """
 
     images: Tensor
@@ -51,9 +56,12 @@ class ArrayDataset(Dataset[Sample]):
     void: int | None = None
     context: Tensor | None = None
     background: tuple[int, ...] = ()
+    vocabulary: Vocabulary | None = None
 
     def __post_init__(self) -> None:
-        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+        if self.vocabulary is not None:
+            self._check_tokens(self.vocabulary)
+        elif self.images.dtype != torch.uint8 or self.images.ndim != 4:
             raise ValueError(
                 f"images must be uint8 (N, C, H, W), got {self.images.dtype} "
                 f"{tuple(self.images.shape)}. Convert with (x * 255).round().to(torch.uint8)."
@@ -68,8 +76,21 @@ class ArrayDataset(Dataset[Sample]):
         self._check_posterior()
         check_class_indices("labels", self.labels, self.num_classes, ignore_index=self.void)
 
+    def _check_tokens(self, vocabulary: Vocabulary) -> None:
+        if self.images.dtype != torch.int32 or self.images.ndim != 2:
+            raise ValueError(
+                f"tokens must be int32 (N, T), got {self.images.dtype} {tuple(self.images.shape)}; "
+                "vocabulary.encode(texts) makes them"
+            )
+        check_class_indices("tokens", self.images, vocabulary.size)
+        for name in _OF_PIXELS:
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} are of images; a set with a vocabulary has none")
+
     def _check_shapes(self) -> None:
         area = self.images.shape[2:]
+        if self.vocabulary is not None and self.labels.ndim != 1:
+            raise ValueError(f"labels of texts must be (N,), got {tuple(self.labels.shape)}")
         if self.labels.dtype != torch.int64 or self.labels.shape[1:] not in ((), area):
             raise ValueError(
                 f"labels must be int64 (N,) or (N, {area[0]}, {area[1]}), "
@@ -103,6 +124,11 @@ class ArrayDataset(Dataset[Sample]):
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def lengths(self) -> Tensor | None:
+        """int64, (N,), tokens of each text without padding; None for images, all of one size."""
+        return None if self.vocabulary is None else (self.images != PADDING).sum(1)
 
     def __len__(self) -> int:
         return len(self.images)

@@ -12,6 +12,9 @@ from sfumato.data.arrays import load_npz
 from sfumato.data.camvid import load_camvid
 from sfumato.data.dataset import DataSplits
 from sfumato.data.folders import load_folder
+from sfumato.data.text.folders import load_text_folder
+from sfumato.data.text.newsgroups import load_newsgroups
+from sfumato.data.text.table import load_table
 from sfumato.data.tiny_imagenet import load_tiny_imagenet
 from sfumato.data.torchvision_sets import load_torchvision
 from sfumato.data.voc import load_voc_segmentation
@@ -21,6 +24,12 @@ SEGMENTATION_SOURCES: dict[str, Callable[..., DataSplits]] = {
     "camvid": load_camvid,
     "scene_streams": scenes.load_streams,
     "voc_segmentation": load_voc_segmentation,
+}
+# Their samples are sequences of tokens.
+TEXT_SOURCES: dict[str, Callable[..., DataSplits]] = {
+    "newsgroups": load_newsgroups,
+    "text_folder": load_text_folder,
+    "table": load_table,
 }
 SOURCES: dict[str, Callable[..., DataSplits]] = {
     "scenes": scenes.load,
@@ -35,6 +44,7 @@ SOURCES: dict[str, Callable[..., DataSplits]] = {
     "mnist": partial(load_torchvision, "mnist"),
     "stl10": partial(load_torchvision, "stl10"),
     "svhn": partial(load_torchvision, "svhn"),
+    **TEXT_SOURCES,
     **SEGMENTATION_SOURCES,
 }
 

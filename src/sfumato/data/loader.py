@@ -11,15 +11,18 @@ from sfumato._core.checks import check_integer
 from sfumato._core.seeds import mix_seed
 from sfumato.augment.protocol import BatchAugment, Sample
 from sfumato.data.dataset import ArrayDataset
-from sfumato.data.normalise import Normalise
+from sfumato.data.order import epoch_order
+from sfumato.data.prepare import image_shape, preparation
 
 
 class TensorLoader:
     """Iterates over batches: a dict of `image`, `label`, `index` and the set's annotations.
 
-    `image` is float32, (x / 255 - mean) / std; everything else is as in the set. The order and the
-    augmentation of an epoch are a pure function of (seed, epoch), drawn for all samples at once:
-    a run resumes at any epoch (or any batch, with `batch(step)`) without saved random state.
+    `image` is float32, (x / 255 - mean) / std; everything else is as in the set. Of texts, `image`
+    holds the tokens as int64, cut to the longest text of the batch, and batches are shuffled so
+    that texts of about the same length are together. The order and the augmentation of an epoch
+    are a pure function of (seed, epoch), drawn for all samples at once: a run resumes at any epoch
+    (or any batch, with `batch(step)`) without saved random state.
 
     With several processes `batch_size` is the *global* batch: every rank draws the same numbers
     and takes its contiguous slice, so that together they see exactly the samples and
@@ -92,7 +95,9 @@ class TensorLoader:
         self.world_size = world_size
         self.device = dataset.images.device if device is None else torch.device(device)
         self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        self._normalise = Normalise(dataset.images.shape[1], mean, std).to(self.device)
+        channels, _ = image_shape(dataset)
+        self._prepare = preparation(dataset.vocabulary, channels, mean, std).to(self.device)
+        self._lengths = dataset.lengths if shuffle else None
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
@@ -102,7 +107,8 @@ class TensorLoader:
         total = len(self.dataset)
         self._order = torch.arange(total)
         if self.shuffle:
-            self._order = torch.randperm(total, generator=self._generator("order"))
+            generator = self._generator("order")
+            self._order = epoch_order(total, self.batch_size, self._lengths, generator)
         self._uniforms = torch.empty(total, 0)
         if self.augment is not None:
             generator = self._generator("augment")
@@ -150,7 +156,7 @@ class TensorLoader:
         sample = {key: value.to(self.device) for key, value in sample.items()}
         if self.augment is not None:
             sample = self.augment.apply(sample, uniforms, void=self.dataset.void)
-        return {**sample, "image": self._normalise(sample["image"], self.layout)}
+        return {**sample, "image": self._prepare(sample["image"], self.layout)}
 
     def _generator(self, stream: str) -> torch.Generator:
         # One stream for each use, so that turning one on leaves the others' numbers alone.

@@ -1,0 +1,1 @@
+"""Texts as tokens: vocabulary, word vectors, and the sources of texts."""
