@@ -1,10 +1,12 @@
-"""Networks of the papers at CIFAR and ImageNet stems, torchvision's and timm's by name."""
+"""Networks of the papers at CIFAR and ImageNet stems and for texts, others' by name."""
 
 from sfumato.models.faster_rcnn import faster_rcnn
+from sfumato.models.gpcn import GPCN, gpcn
 from sfumato.models.heads import GlobalMedianPool2d, Head, classifier
 from sfumato.models.network import StagedNetwork
 from sfumato.models.parts import SmoothOptions
 from sfumato.models.resnet import resnet
+from sfumato.models.text_transformer import TextTransformer, text_transformer
 from sfumato.models.timm_models import timm_model
 from sfumato.models.torchvision_models import torchvision_model
 from sfumato.models.torchvision_segmentation import (
@@ -17,18 +19,22 @@ from sfumato.models.vgg import vgg
 from sfumato.models.weights import fit_weights, read_weights
 
 __all__ = [
+    "GPCN",
     "GlobalMedianPool2d",
     "Head",
     "PixelLogits",
     "SmoothOptions",
     "StagedNetwork",
+    "TextTransformer",
     "UNet",
     "classifier",
     "faster_rcnn",
     "fit_weights",
+    "gpcn",
     "is_segmentation_model",
     "read_weights",
     "resnet",
+    "text_transformer",
     "timm_model",
     "torchvision_model",
     "torchvision_segmentation",
