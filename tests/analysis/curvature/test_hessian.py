@@ -20,6 +20,7 @@ from sfumato.analysis import (
 )
 from sfumato.analysis.curvature.lanczos import lanczos_eigenvalues, power_eigenvalues
 from sfumato.labels import cross_entropy_loss, focal_loss, mbls_loss
+from sfumato.models import text_transformer
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -299,3 +300,11 @@ def test_nothing_to_differentiate(network: nn.Module, batches: list) -> None:
         hessian_max_spectrum(network.requires_grad_(False), batches)
     with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module"):
         hessian_max_spectrum(F.relu, batches)
+
+
+def test_attention_has_a_hessian() -> None:
+    """The fused attention of a CPU has no second derivative."""
+    network = text_transformer(num_classes=3, vocabulary_size=9, width=4, heads=2, depth=1)
+    batch = (torch.randint(1, 9, (4, 5)), torch.tensor([0, 1, 2, 0]))
+    found = hessian_max_spectrum(network, [batch], mode="eval")
+    assert bool(found.eigenvalues.isfinite().all())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sfumato.analysis.batches import Batch, LossFunction, check_scalar, seeded, trainable
 
@@ -30,7 +31,8 @@ class HessianProduct:
         self.parameters = list(trainable(model).values())
         self.weight_decay = weight_decay
         images, target = batch
-        with torch.enable_grad(), seeded(seed):
+        # Fused attention has no second derivative; attention as a softmax and two products has.
+        with torch.enable_grad(), seeded(seed), sdpa_kernel(SDPBackend.MATH):
             # The second backward pass of convolutions on a CPU is 1.7 times slower channels-last.
             value = check_scalar(loss(model(images.contiguous()), target))
             gradients = torch.autograd.grad(
