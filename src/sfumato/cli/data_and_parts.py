@@ -35,9 +35,12 @@ def corrupt(
     Example: `sfumato corrupt test.npz test-c`, `sfumato corrupt "{name: scenes, test: 500}" out`
     """
     from sfumato.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES, write_corrupted
+    from sfumato.engine import ConfigError
     from sfumato.engine.runs.progress import progress_bar
 
     clean = _read_clean(data)
+    if clean.vocabulary is not None:
+        raise ConfigError("data: these are texts, and corruptions are of images")
     names = (*CORRUPTIONS, *EXTRA_CORRUPTIONS) if extra else CORRUPTIONS
     with progress_bar("corrupting", len(names) * len(SEVERITIES), show=not quiet) as bar:
         write_corrupted(

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from sfumato._core.spec import Spec
 from sfumato.augment import BatchAugment, ObjectnessLabels
 from sfumato.data import ArrayDataset
+from sfumato.data.prepare import image_shape
+from sfumato.data.text.vocabulary import Vocabulary
 from sfumato.engine.config.part_kinds import Kind, Task
 from sfumato.engine.config.parts import resolve_part
 from sfumato.inputs import Mollify
@@ -58,19 +60,25 @@ def build_loss(
 
 def build_model(spec: Spec, dataset: ArrayDataset) -> nn.Module:
     """A network for the data's classes and images, with weights from the global random state."""
-    _, channels, height, width = dataset.images.shape
+    channels, size = image_shape(dataset)
     return build_network(
         spec,
         num_classes=dataset.num_classes,
         in_channels=channels,
-        image_size=(height, width),
+        image_size=size,
+        vocabulary=dataset.vocabulary,
     )
 
 
 def build_network(
-    spec: Spec, *, num_classes: int, in_channels: int, image_size: tuple[int, int]
+    spec: Spec,
+    *,
+    num_classes: int,
+    in_channels: int,
+    image_size: tuple[int, int],
+    vocabulary: Vocabulary | None = None,
 ) -> nn.Module:
-    """A network for images and classes of these numbers."""
+    """A network for classes and images of these numbers, or for texts of these words."""
     network: nn.Module = build_part(
         "model",
         spec,
@@ -78,6 +86,8 @@ def build_network(
         in_channels=in_channels,
         image_size=image_size,
         data_size=image_size,
+        vocabulary_size=0 if vocabulary is None else vocabulary.size,
+        embeddings=None if vocabulary is None else vocabulary.vectors,
     )
     return network
 

@@ -24,12 +24,23 @@ from sfumato.engine.config.library_networks import timm_network, torchvision_net
 from sfumato.engine.config.part_kinds import Kind, Task
 from sfumato.engine.config.weight_files import with_weights
 from sfumato.engine.training.transforms import mollify
-from sfumato.models import faster_rcnn, is_segmentation_model, resnet, unet, vgg
+from sfumato.models import (
+    faster_rcnn,
+    gpcn,
+    is_segmentation_model,
+    resnet,
+    text_transformer,
+    unet,
+    vgg,
+)
 from sfumato.predictions import MCDropout, TemporalSmoother
 
 # Set from the data or by the run, never by the user.
 SUPPLIED: Mapping[Kind, tuple[str, ...]] = {
-    "model": ("num_classes", "in_channels", "image_size", "data_size", "classifier", "mean", "std"),
+    "model": (
+        *("num_classes", "in_channels", "image_size", "data_size", "classifier", "mean", "std"),
+        *("vocabulary_size", "embeddings"),
+    ),
     "loss": ("num_samples", "epochs", "class_weight", "reduction"),
     "inputs": ("num_classes",),
     "predict": ("model", "max_batch", "cut_threshold"),
@@ -117,6 +128,8 @@ PARTS: tuple[Part, ...] = (
     *(Part("data", name, build, ("detect",)) for name, build in DETECTION_SOURCES.items()),
     Part("model", "resnet", with_weights(resnet), ("classify",)),
     Part("model", "vgg", with_weights(vgg), ("classify",)),
+    Part("model", "gpcn", with_weights(gpcn), ("classify",)),
+    Part("model", "text_transformer", with_weights(text_transformer), ("classify",)),
     Part("model", "unet", with_weights(unet), ("segment",)),
     Part("model", "faster_rcnn", faster_rcnn, ("detect",)),
     Part("model", "torchvision:NAME", with_weights(torchvision_network)),

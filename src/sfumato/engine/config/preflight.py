@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from sfumato._core.tokens import UNKNOWN
 from sfumato.augment import label_samples
 from sfumato.data import DataSplits, load_detection_data, single_objects
+from sfumato.data.prepare import image_shape
+from sfumato.data.text.vocabulary import Vocabulary
 from sfumato.engine.config.components import (
     build_labels,
     build_network,
@@ -18,6 +21,7 @@ from sfumato.engine.config.components import (
     without_download,
 )
 from sfumato.engine.config.devices import build_fabric
+from sfumato.engine.config.input_rules import check_input_kind
 from sfumato.engine.config.library_networks import check_pretrained
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import ConfigError, content_hash, parse
@@ -36,6 +40,13 @@ class _Images(NamedTuple):
     num_classes: int
     in_channels: int
     image_size: tuple[int, int]
+    vocabulary: Vocabulary | None = None
+
+    def blank(self, rows: int) -> torch.Tensor:
+        """Black images, or texts of full length that are all unknown words."""
+        if self.vocabulary is None:
+            return torch.zeros(rows, self.in_channels, *self.image_size)
+        return torch.full((rows, self.vocabulary.length), UNKNOWN)
 
 
 def check_runs(configs: Sequence[RunConfig], *, devices: bool = True) -> None:
@@ -93,9 +104,9 @@ def _look_at(users: Sequence[RunConfig]) -> _Images:
         return _Images(len(found.classes), 3, (0, 0))
     data = load_splits(spec)
     for config in users:
+        check_input_kind(config, is_text=data.train.vocabulary is not None)
         _check_annotations(config, data)
-    _, channels, height, width = data.train.images.shape
-    return _Images(data.train.num_classes, channels, (height, width))
+    return _Images(data.train.num_classes, *image_shape(data.train), data.train.vocabulary)
 
 
 def _check_annotations(config: RunConfig, data: DataSplits) -> None:
@@ -126,7 +137,7 @@ def _check_network(config: RunConfig, images: dict[str, _Images]) -> None:
     given = images[content_hash(config.data)]
     network = _build_classifier(config, given)
     rows = 1 if config.train.batch_size == 1 else 2
-    blank = torch.zeros(rows, given.in_channels, *given.image_size)
+    blank = given.blank(rows)
     with torch.no_grad():
         logits = network.train()(blank)
         _check_logits(logits, blank, given.num_classes)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sfumato.data.load import SOURCES, TEXT_SOURCES
 from sfumato.engine.config.components import build_augmentation
+from sfumato.engine.config.input_rules import check_input_kind
 from sfumato.engine.config.part_kinds import Kind, Task
 from sfumato.engine.config.parts import find_part, parts, resolve_part
 from sfumato.engine.training.transforms import batch_transform
@@ -130,6 +132,8 @@ def _check_classify(config: RunConfig) -> None:
         config.augment is None or _serves("augment", config, "classify"),
         f"augment: {config.augment and config.augment['name']} is for task: segment",
     )
+    if config.data["name"] in SOURCES:
+        check_input_kind(config, is_text=config.data["name"] in TEXT_SOURCES)
     _require(config.predict.temporal is None, "predict.temporal is for task: segment")
     _require(config.class_weight == "equal", "class_weight is for task: segment")
     _check_targets(config)

@@ -72,6 +72,18 @@ class Analysis:
     draw: Callable[[Mapping[str, Any]], Figure]
 
 
+def _of_images(
+    measure: Callable[[Subject, Effort], Any],
+) -> Callable[[Subject, Effort], Any]:
+    """An analysis of maps, a question that does not arise for texts."""
+
+    def measured(subject: Subject, effort: Effort) -> Any:
+        texts = subject.loader.dataset.vocabulary is not None
+        return None if texts else measure(subject, effort)
+
+    return measured
+
+
 def _spectrum(subject: Subject, effort: Effort) -> analysis.HessianSpectrum:
     return analysis.hessian_max_spectrum(
         subject.network,
@@ -157,14 +169,14 @@ ANALYSES = (
     Analysis(
         "feature_deviation",
         "How much feature maps vary, by depth. A smoothing layer takes the variation down.",
-        _deviation,
+        _of_images(_deviation),
         analysis.plot_feature_deviations,
     ),
     Analysis(
         "feature_spectrum",
         "Fourier amplitude of the feature maps at the ends of the stages. Smoothing removes high "
         "frequencies.",
-        _fourier,
+        _of_images(_fourier),
         analysis.plot_feature_spectra,
     ),
     Analysis(

@@ -29,7 +29,7 @@ def write_mistakes(
         count: how many to keep at most.
     """
     check_integer("count", count, low=0)
-    if data.images.shape[1] not in (1, 3):
+    if data.vocabulary is not None or data.images.shape[1] not in (1, 3):
         return  # no picture that a page could show
     probs = found.logits.double().softmax(1)
     confidence, predicted = probs.max(1)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from sfumato._core.files import read_json, read_unless_damaged, write_json
-from sfumato.data import ArrayDataset, channel_statistics, load_data
-from sfumato.data.normalise import Normalise
+from sfumato.data import ArrayDataset, load_data
+from sfumato.data.prepare import image_shape, input_statistics, preparation
+from sfumato.data.text.vocabulary import Vocabulary
 from sfumato.engine.config.components import build_network, without_weights
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import parse
@@ -33,10 +34,17 @@ class NetworkFacts:
     image_size: tuple[int, int]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    vocabulary: Vocabulary | None = None
+
+    def preparation(self) -> nn.Module:
+        """What images or tokens go through before the bare network."""
+        return preparation(self.vocabulary, self.in_channels, self.mean, self.std)
 
 
 class TrainedNetwork(nn.Module):
     """A network with the standardisation that it was trained with: images in, logits out.
+
+    One of texts takes tokens: `network(network.facts.vocabulary.encode(["A text."]))`.
 
     Args:
         network: takes standardised images, (x / 255 - mean) / std for bytes x.
@@ -46,14 +54,15 @@ class TrainedNetwork(nn.Module):
         network: the bare network; `mean` and `std` are in `facts`.
 
     Shape:
-        images: (N, C, H, W), uint8, or floating point in [0, 1]; logits (N, K) or (N, K, H, W).
+        images: (N, C, H, W), uint8, or floating point in [0, 1], or tokens (N, T); logits (N, K)
+            or (N, K, H, W).
     """
 
     def __init__(self, network: nn.Module, facts: NetworkFacts) -> None:
         super().__init__()
         self.network = network
         self.facts = facts
-        self.normalise = Normalise(facts.in_channels, facts.mean, facts.std)
+        self.prepare = facts.preparation()
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -65,17 +74,26 @@ class TrainedNetwork(nn.Module):
 
     def standardise(self, images: Tensor) -> Tensor:
         """The images as the bare network takes them."""
-        return cast(Tensor, self.normalise(images))
+        return cast(Tensor, self.prepare(images))
 
 
 def write_network_facts(
     run: RunDirectory, dataset: ArrayDataset, mean: Sequence[float], std: Sequence[float]
 ) -> None:
     """Keep what `load_network` needs besides configuration and weights in `network.json`."""
-    height, width = dataset.images.shape[2:]
-    channels = dataset.images.shape[1]
-    facts = NetworkFacts(dataset.classes, channels, (height, width), tuple(mean), tuple(std))
-    write_json(run.training / _FACTS, asdict(facts))
+    channels, size = image_shape(dataset)
+    facts = asdict(NetworkFacts(dataset.classes, channels, size, tuple(mean), tuple(std)))
+    words = dataset.vocabulary
+    if words is None:
+        del facts["vocabulary"]
+    else:
+        facts["vocabulary"] = {
+            "words": words.words,
+            "length": words.length,
+            "drop_unknown": words.drop_unknown,
+            "vector_width": None if words.vectors is None else words.vectors.shape[1],
+        }
+    write_json(run.training / _FACTS, facts)
 
 
 def load_network(run: str | Path | RunDirectory) -> TrainedNetwork:
@@ -109,6 +127,7 @@ def load_network(run: str | Path | RunDirectory) -> TrainedNetwork:
         num_classes=len(facts.classes),
         in_channels=facts.in_channels,
         image_size=facts.image_size,
+        vocabulary=facts.vocabulary,
     )
     network.load_state_dict(weights)
     if config.train.channels_last:
@@ -134,7 +153,7 @@ def _read_facts(directory: RunDirectory, config: RunConfig) -> NetworkFacts:
     found = read_unless_damaged(path, read_json)
     if found is None:
         train = load_data(config.data).train
-        write_network_facts(directory, train, *channel_statistics(train.images))
+        write_network_facts(directory, train, *input_statistics(train))
         found = read_json(path)
     height, width = found["image_size"]
     return NetworkFacts(
@@ -143,4 +162,15 @@ def _read_facts(directory: RunDirectory, config: RunConfig) -> NetworkFacts:
         image_size=(height, width),
         mean=tuple(found["mean"]),
         std=tuple(found["std"]),
+        vocabulary=_vocabulary(found.get("vocabulary")),
     )
+
+
+def _vocabulary(found: dict[str, Any] | None) -> Vocabulary | None:
+    """Words as they were; vectors of zeros, since the weights have those that were trained with."""
+    if found is None:
+        return None
+    words = Vocabulary(tuple(found["words"]), found["length"], found["drop_unknown"])
+    if found["vector_width"] is None:
+        return words
+    return replace(words, vectors=torch.zeros(words.size, found["vector_width"]))

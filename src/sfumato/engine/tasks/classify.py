@@ -1,4 +1,4 @@
-"""The task `classify`: one label for each image."""
+"""The task `classify`: one label for each image, or each text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sfumato.data import (
     ArrayDataset,
     DataSplits,
     TensorLoader,
-    channel_statistics,
     single_objects,
     with_context,
 )
+from sfumato.data.prepare import input_statistics
 from sfumato.engine.config.components import (
     build_augmentation,
     build_inputs,
@@ -38,7 +38,7 @@ from sfumato.engine.training.transforms import batch_transform
 def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
     """Train, predict and evaluate a classifier; all processes take part."""
     data = load_splits(config.data)
-    loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+    loaders = Loaders(config, fabric, *input_statistics(data.train))
     network = build_trainer(fabric, config, data, loaders, directory, show).fit()
     evaluator = Evaluator(fabric, config, network, directory, loaders.mean, loaders.std, show)
     for name, part in (("validation", data.validation), ("test", data.test)):

@@ -22,6 +22,7 @@ from sfumato.data import (
     channel_statistics,
     load_detection_data,
 )
+from sfumato.data.prepare import input_statistics
 from sfumato.engine.config.components import build_model
 from sfumato.engine.config.run_config import RunConfig, training_content
 from sfumato.engine.config.sections import content_hash, parse
@@ -79,7 +80,7 @@ class Rehearsal:
     def _classify(self, fabric: Fabric, config: RunConfig, directory: RunDirectory) -> Costs:
         data, start = self._loaded(load_splits, config.data)
         began = time.perf_counter()
-        loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+        loaders = Loaders(config, fabric, *input_statistics(data.train))
         few = _few(data, config)
         trainer = classify.build_trainer(fabric, config, few, loaders, directory, False)
         start += time.perf_counter() - began
@@ -94,7 +95,7 @@ class Rehearsal:
     def _segment(self, fabric: Fabric, config: RunConfig, directory: RunDirectory) -> Costs:
         data, start = self._loaded(load_splits, config.data)
         began = time.perf_counter()
-        loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+        loaders = Loaders(config, fabric, *input_statistics(data.train))
         few = _few(data, config)
         trainer = segment.build_trainer(fabric, config, few, loaders, directory, False)
         start += time.perf_counter() - began
@@ -150,7 +151,8 @@ class Rehearsal:
 
 def _epoch(trainer: Trainer, validation: int) -> float:
     """Training steps and, where there is one, validation, from a few batches of each."""
-    steps, loader = trainer.seconds_per_epoch(), trainer.validation_loader
+    loader = trainer.validation_loader
+    steps = trainer.seconds_per_epoch(_steps(trainer))
     if loader is None:
         return steps
 
@@ -161,16 +163,25 @@ def _epoch(trainer: Trainer, validation: int) -> float:
     return steps + timed(validate) / len(loader.dataset) * validation
 
 
+def _steps(trainer: Trainer) -> int:
+    """Three, and more where batches are of many lengths and three would say little."""
+    dataset = getattr(trainer.train_loader, "dataset", None)
+    varied = isinstance(dataset, ArrayDataset) and dataset.lengths is not None
+    return min(20, len(trainer.train_loader)) if varied else 3
+
+
 def _few(data: DataSplits, config: RunConfig) -> DataSplits:
     """The same training set, and of the others a batch, or less where each image has many masks."""
     size = config.train.batch_size
     count = max(2, min(size, 4 * size // (config.predict.mc_dropout or 1)))
-    first = {"validation": _first(data.validation, count), "test": _first(data.test, count)}
+    first = {"validation": _spread(data.validation, count), "test": _spread(data.test, count)}
     return replace(data, **first)
 
 
-def _first(dataset: ArrayDataset, count: int) -> ArrayDataset:
-    return dataset.subset(torch.arange(min(count, len(dataset))))
+def _spread(dataset: ArrayDataset, count: int) -> ArrayDataset:
+    """`count` samples from all over the set: the first texts of a set are its shortest."""
+    places = torch.linspace(0, len(dataset) - 1, min(count, len(dataset)))
+    return dataset.subset(places.round().long())
 
 
 def _first_detections(dataset: DetectionDataset, count: int) -> DetectionDataset:
