@@ -115,7 +115,7 @@ def test_dropout_takes_nothing_from_the_stream_of_the_inputs(dropout: float) -> 
     masks = torch.nn.Dropout(dropout)
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(10), masks)
     for number, batch in enumerate(loader):
-        step(network, number, batch)
+        step(network, number, step.prepare(number, batch))
     with torch.random.fork_rng():
         torch.manual_seed(fold_seed(0, "epoch", 0, 0))
         expected = [torch.rand(3) for _ in seen]

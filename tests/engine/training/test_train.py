@@ -36,6 +36,9 @@ class SquareStep:
     def __init__(self) -> None:
         self.loss: nn.Module = CountingLoss()
 
+    def prepare(self, number: int, batch: Any) -> Any:
+        return batch
+
     def __call__(self, model: nn.Module, number: int, batch: Any) -> tuple[Tensor, Totals]:
         size = torch.tensor(len(batch.images))
         loss: Tensor = self.loss(model(torch.ones(len(batch.images), 2)))

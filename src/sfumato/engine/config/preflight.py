@@ -29,6 +29,7 @@ from sfumato.engine.evaluation.context import objectness_of
 from sfumato.engine.evaluation.pixels import smooth_streams
 from sfumato.engine.runs.networks import load_network
 from sfumato.engine.runs.splits import load_splits
+from sfumato.engine.training.trained_parameters import parameter_groups
 from sfumato.predictions import MCDropout
 
 _DEVICE_KEYS = {"accelerator", "devices", "strategy", "precision", "num_nodes"}
@@ -127,15 +128,17 @@ def _network_content(config: RunConfig) -> dict[str, Any]:
         "classifier": config.classifier,
         "dropout": _dropout_users(config),
         "single": config.train.batch_size == 1,
+        "train": config.train.model_dump(include={"freeze", "head_learning_rate"}),
     }
 
 
 def _check_network(config: RunConfig, images: dict[str, _Images]) -> None:
     if config.task == "detect":
-        _build_detector(config, images)
+        parameter_groups(_build_detector(config, images), config.train)
         return
     given = images[content_hash(config.data)]
     network = _build_classifier(config, given)
+    parameter_groups(network, config.train)
     rows = 1 if config.train.batch_size == 1 else 2
     blank = given.blank(rows)
     with torch.no_grad():

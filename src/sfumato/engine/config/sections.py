@@ -24,11 +24,20 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+def _absent(value: Any) -> bool:
+    """Keys that came later are left out where they are not set: older runs keep their names."""
+    return value is None or value == []
+
+
 class TrainConfig(Strict):
     """How a network is trained.
 
     `batch_size` is the batch over all devices. `passes` above 1 trains on the mean probability of
-    several stochastic passes (training-phase ensembles).
+    several stochastic passes (training-phase ensembles). `freeze` holds patterns of parameters that
+    stay as they are, `head_learning_rate` is the rate of the final layer. `ema` is the decay of an
+    average over all steps, `swa` the number of last epochs of a plain mean, `best` what is
+    validated to choose an epoch: these weights predict in the end. `sam` is the radius of
+    sharpness-aware minimisation.
     """
 
     epochs: int = Field(20, ge=1)
@@ -50,6 +59,12 @@ class TrainConfig(Strict):
     devices: int | Literal["auto"] = 1
     strategy: str = "auto"
     num_nodes: int = Field(1, ge=1)
+    freeze: list[str] = Field([], exclude_if=_absent)
+    head_learning_rate: float | None = Field(None, gt=0, exclude_if=_absent)
+    ema: float | None = Field(None, gt=0, lt=1, exclude_if=_absent)
+    swa: int | None = Field(None, ge=2, exclude_if=_absent)
+    best: Literal["accuracy", "nll", "scaled_nll"] | None = Field(None, exclude_if=_absent)
+    sam: float | None = Field(None, gt=0, exclude_if=_absent)
 
     @model_validator(mode="after")
     def _possible(self) -> TrainConfig:
@@ -61,6 +76,20 @@ class TrainConfig(Strict):
             raise ValueError("milestones and schedule: multistep need each other")
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
             raise ValueError("nesterov needs optimizer: sgd with momentum above 0")
+        return self
+
+    @model_validator(mode="after")
+    def _one_way_to_keep_weights(self) -> TrainConfig:
+        if self.swa is None:
+            return self
+        if self.swa > self.epochs:
+            raise ValueError(f"swa ({self.swa}) must be at most epochs ({self.epochs})")
+        for name in ("ema", "best"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"swa is a mean over the last {self.swa} epochs, {name} keeps other weights: "
+                    "choose one of them"
+                )
         return self
 
 

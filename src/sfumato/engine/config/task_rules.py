@@ -43,6 +43,10 @@ def _check_segment(config: RunConfig) -> None:
         f"task: segment augments with {_names('augment', 'segment')}, got {config.augment}",
     )
     _require(config.inputs is None, "inputs: mollification is for task: classify")
+    _require(
+        config.train.best != "scaled_nll",
+        "train.best: scaled_nll is for task: classify; label maps have accuracy and nll",
+    )
     loss = find_part("loss", config.loss["name"])
     _require(
         not loss.remembers_samples(config.loss),
@@ -95,6 +99,15 @@ def _check_detect(config: RunConfig) -> None:
     )
     _require(flips_only, "task: detect augments with {name: basic, crop: 0} (flips) only")
     _require(config.train.passes == 1, "train.passes is for task: classify")
+    _require(
+        config.train.best is None,
+        "train.best: a detector is not validated after each epoch; train.ema and train.swa need "
+        "no validation",
+    )
+    _require(
+        config.train.head_learning_rate is None,
+        "train.head_learning_rate: a detector has several heads; leave it out",
+    )
     _require(config.class_weight == "equal", "class_weight is for task: segment")
     _check_classifier(config)
 

@@ -39,6 +39,7 @@ from sfumato.engine.config.sections import content_hash
 Arrays = dict[str, np.ndarray]
 
 TRAININGS = "trainings"
+KEPT = "kept.json"  # which weights predict, where that was a choice
 _POINTER = "training.json"
 _CONTENT = "content"  # of a kept part, for the reader of the file
 
@@ -93,9 +94,10 @@ class RunDirectory:
         """Finish the run: its log and its cost, then the metrics."""
         if self.finished:
             raise FileExistsError(f"{self.path} is a finished run; it is never overwritten")
-        log = self.training / "log.jsonl"
-        if self.training != self.path and log.exists():
-            write_text(self.path / "log.jsonl", log.read_text(encoding="utf-8"))
+        for name in ("log.jsonl", KEPT):
+            file = self.training / name
+            if self.training != self.path and file.exists():
+                write_text(self.path / name, file.read_text(encoding="utf-8"))
         write_json(self.path / "cost.json", self._cost())
         write_json(self.path / "metrics.json", metrics)
         (self.path / "error.txt").unlink(missing_ok=True)

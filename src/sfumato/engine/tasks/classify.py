@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -33,6 +34,7 @@ from sfumato.engine.runs.splits import load_splits
 from sfumato.engine.training.label_step import LabelStep
 from sfumato.engine.training.loop import Trainer
 from sfumato.engine.training.transforms import batch_transform
+from sfumato.engine.training.validation import measure_labels
 
 
 def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
@@ -88,6 +90,7 @@ def build_trainer(
         seed=config.seed,
         run=directory,
         show=show,
+        measure=partial(measure_labels, scaled=config.train.best == "scaled_nll"),
     )
 
 

@@ -6,7 +6,7 @@ import io
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,23 @@ _RETRAIN = (
     "Delete metrics.json of the runs that need these weights and give 'sfumato run' again, which "
     "trains them anew."
 )
-_STATE_FIELDS = ("epoch", "optimizer", "loss", "precision")
+_STATE_FIELDS = ("epoch", "optimizer", "loss", "precision", "beside")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a run needs to go on after `epoch` finished epochs."""
+    """All that a run needs to go on after `epoch` finished epochs.
+
+    `model` are the weights in training, after the last epoch those that predict; `beside` is the
+    state of `WeightsBeside`.
+    """
 
     epoch: int
     model: dict[str, Tensor]
     optimizer: dict[str, Any]
     loss: dict[str, Tensor]
     precision: dict[str, Any]
+    beside: dict[str, Any] = field(default_factory=dict)
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -85,6 +90,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     content = io.BytesIO((folder / STATE).read_bytes())  # a failing disk is no damaged file
     try:
         state = torch.load(content, weights_only=True, map_location="cpu")
+        state.setdefault("beside", {})  # of runs from before there was such a thing
         fields = {name: state[name] for name in _STATE_FIELDS}
     except MemoryError:
         raise

@@ -25,6 +25,10 @@ class DetectionStep:
     device: torch.device
     loss: nn.Module = field(default_factory=SummedLosses)
 
+    def prepare(self, number: int, batch: DetectionBatch) -> DetectionBatch:
+        """The batch as it is: flips are drawn by its loader."""
+        return batch
+
     def __call__(
         self, model: nn.Module, number: int, batch: DetectionBatch
     ) -> tuple[Tensor, Totals]:

@@ -48,9 +48,16 @@ class LabelStep:
             if hasattr(module, "gathers"):
                 module.gathers = False  # `_batch_loss` hands it the samples of all processes
 
+    def prepare(self, number: int, batch: Sample) -> Sample:
+        """This process's part of batch `number` after mixing and mollification."""
+        if self.inputs is None:
+            return batch
+        images, target = self._transformed(number, batch, self.inputs)
+        return {**batch, "image": images, "soft_label": target}
+
     def __call__(self, model: nn.Module, number: int, batch: Sample) -> tuple[Tensor, Totals]:
         """The loss of this process's part of batch `number`; its mean and accuracy for the log."""
-        images, target = self._transformed(number, batch)
+        images, target = _seen(batch)
         logits = self._logits(model, images)
         loss, share = self._batch_loss(number, logits, target, batch["index"])
         label = batch["label"]
@@ -67,20 +74,20 @@ class LabelStep:
         void = self.loader.dataset.void
         return label.new_tensor(label.numel()) if void is None else (label != void).sum()
 
-    def _transformed(self, number: int, batch: Sample) -> tuple[Tensor, Tensor]:
+    def _transformed(
+        self, number: int, batch: Sample, transform: TransformBatch
+    ) -> tuple[Tensor, Tensor]:
         """Images and targets of this process after mixing and mollification.
 
         Several processes transform the whole batch, with the same random numbers, and take their
         parts of it: images are mixed across processes as they are within one.
         """
-        if self.inputs is None:
-            return _seen(batch)
         if number == 0:
             self._begin_streams()
         is_alone = self.fabric.world_size == 1
         whole = batch if is_alone else self.loader.whole(number)
         with self._shared.drawing():
-            images, target = self.inputs(*_seen(whole))
+            images, target = transform(*_seen(whole))
         first, last = self.loader.bounds(number)[self.fabric.global_rank :][:2]
         return (images, target) if is_alone else (images[first:last], target[first:last])
 

@@ -9,21 +9,26 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
+from sfumato._core.files import write_json
 from sfumato._core.seeds import fold_seed
 from sfumato.data import TensorLoader
 from sfumato.engine.config.sections import TrainConfig
-from sfumato.engine.evaluation.predict import predict
 from sfumato.engine.fabric import Fabric
-from sfumato.engine.runs.directory import RunDirectory
+from sfumato.engine.runs.directory import KEPT, RunDirectory
 from sfumato.engine.runs.log import TrainingLog
 from sfumato.engine.runs.progress import Bar, progress_bar
+from sfumato.engine.training.beside import (
+    WeightsBeside,
+    has_statistics,
+    renewing_statistics,
+)
 from sfumato.engine.training.checkpoint import (
     Checkpoint,
     load_checkpoint,
@@ -31,11 +36,16 @@ from sfumato.engine.training.checkpoint import (
     save_checkpoint,
 )
 from sfumato.engine.training.optim import build_optimizer, learning_rate
-from sfumato.metrics import evaluate_predictions
+from sfumato.engine.training.sharpness import Moment, at_worst_point, statistics_held
+from sfumato.engine.training.trained_parameters import (
+    RATE_FACTOR,
+    hold_frozen_statistics,
+    parameter_groups,
+)
+from sfumato.engine.training.validation import Measure, measure_labels
 
 Totals = dict[str, tuple[Tensor, Tensor]]
 """For each name in the log a sum over samples and their number."""
-Measure = Callable[[nn.Module, TensorLoader, Fabric, Bar], dict[str, float]]
 
 
 class Step(Protocol):
@@ -46,8 +56,11 @@ class Step(Protocol):
 
     loss: nn.Module
 
+    def prepare(self, number: int, batch: Any) -> Any:
+        """Batch `number` of an epoch as the network sees it, mixed and mollified."""
+
     def __call__(self, model: nn.Module, number: int, batch: Any) -> tuple[Tensor, Totals]:
-        """The loss of batch `number` of an epoch, to be differentiated, and what the log gets."""
+        """The loss of a prepared batch, to be differentiated, and what the log gets."""
 
 
 class EpochLoader(Protocol):
@@ -62,17 +75,6 @@ class EpochLoader(Protocol):
 
 class DivergenceError(RuntimeError):
     """Training can't go on: the loss is not a finite number."""
-
-
-def measure_labels(
-    model: nn.Module, loader: TensorLoader, fabric: Fabric, bar: Bar
-) -> dict[str, float]:
-    """Accuracy, NLL and ECE of one label for each image; NaN where a logit is not finite."""
-    found = predict(model, loader, fabric, bar)
-    if not bool(torch.isfinite(found.logits).all()):
-        return dict.fromkeys(("accuracy", "nll", "ece"), math.nan)
-    values = evaluate_predictions(found.labels, logits=found.logits)
-    return {name: float(values[name]) for name in ("accuracy", "nll", "ece")}
 
 
 @dataclass
@@ -109,14 +111,16 @@ class Trainer:
                 torch.manual_seed(fold_seed(self.seed, "epoch", epoch, self.fabric.global_rank))
                 record = self._epoch(epoch, bar)
                 self._end_epoch()
-                log.write({"epoch": epoch, **record, **self._validate(epoch, bar)})
+                log.write({"epoch": epoch, **record, **self._judge(epoch, bar)})
+                if epoch + 1 == self.config.epochs:
+                    self._choose_weights()
                 self._save(epoch + 1)
         return self.model
 
     def seconds_per_epoch(self, steps: int = 3) -> float:
         """Time a few steps after a first one; for a plan, since the network is changed by it."""
         self._set_up()
-        self.model.train()
+        self._train_mode()
         began = time.perf_counter()
         batches = itertools.islice(itertools.cycle(self.train_loader), steps + 1)
         for number, batch in enumerate(batches):
@@ -137,18 +141,24 @@ class Trainer:
                 self.step.loss.load_state_dict(checkpoint.loss)
         if self.config.channels_last:
             self.model.to(memory_format=torch.channels_last)
-        optimizer = build_optimizer(self.model.parameters(), self.config)
+        optimizer = build_optimizer(parameter_groups(self.model, self.config), self.config)
         self.model, self.optimizer = self.fabric.setup(self.model, optimizer)
+        self.beside = WeightsBeside(self.config)
         self.step.loss.to(self.fabric.device)
         if checkpoint is None:
             return 0
         self.optimizer.load_state_dict(checkpoint.optimizer)
         self.fabric.strategy.precision.load_state_dict(checkpoint.precision)
+        self.beside.load_state_dict(checkpoint.beside, self.fabric.device)
         return checkpoint.epoch
 
+    @property
+    def _network(self) -> nn.Module:
+        """The network without the wrapper that Fabric puts around it."""
+        return cast(nn.Module, self.model.module)
+
     def _epoch(self, epoch: int, bar: Bar) -> dict[str, float]:
-        self.model.train()
-        self.step.loss.train()
+        self._train_mode()
         self.train_loader.set_epoch(epoch)
         began = time.perf_counter()
         sums: dict[str, Tensor] = {}
@@ -169,19 +179,42 @@ class Trainer:
             "seconds": round(time.perf_counter() - began, 3),
         }
 
+    def _train_mode(self) -> None:
+        self.model.train()
+        self.step.loss.train()
+        if self.config.freeze:
+            hold_frozen_statistics(self._network)
+
     def _step(self, number: int, batch: Any, rate: float) -> tuple[Tensor, Totals]:
         """One optimiser step; the loss, detached, and what the log gets."""
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get(RATE_FACTOR, 1.0)
+        batch = self.step.prepare(number, batch)
+        moment = None if self.config.sam is None else Moment(self.fabric.device, self.step.loss)
         loss, totals = self.step(self.model, number, batch)
         self.optimizer.zero_grad()
         self.fabric.backward(loss)
+        if moment is not None:
+            self._second_pass(number, batch, moment)
         if self.config.clip_norm is not None:
             self.fabric.clip_gradients(
                 self.model, self.optimizer, max_norm=self.config.clip_norm, error_if_nonfinite=False
             )
         self.optimizer.step()
+        self.beside.after_step(self._network)
         return loss.detach(), totals
+
+    def _second_pass(self, number: int, batch: Any, moment: Moment) -> None:
+        """Replace the gradient by that of the worst point nearby; all else is as in the first."""
+        parameters = [each for each in self._network.parameters() if each.requires_grad]
+        with (
+            at_worst_point(parameters, cast(float, self.config.sam)),
+            statistics_held(self._network),
+            moment.again(),
+        ):
+            self.optimizer.zero_grad()
+            loss, _ = self.step(self.model, number, batch)
+            self.fabric.backward(loss)
 
     def _check_finite(self, loss: Tensor, epoch: int, number: int, rate: float) -> None:
         # Reading a number from a GPU waits for it, so there only every 50th step is looked at.
@@ -203,6 +236,35 @@ class Trainer:
             if end_epoch is not None:
                 end_epoch()
 
+    def _judge(self, epoch: int, bar: Bar) -> dict[str, float]:
+        """Validate the weights that would predict now, and keep them where they are the best."""
+        self.beside.after_epoch(self._network, epoch)
+        with self.beside.predicting(self._network):
+            values = self._validate(epoch, bar)
+            self.beside.judge(self._network, epoch, values)
+        return values
+
+    def _choose_weights(self) -> None:
+        """End with the weights that predict, and write down which they are."""
+        said = self.beside.finish(self._network)
+        if self.config.swa is not None and has_statistics(self._network):
+            self._renew_statistics()
+        if self.fabric.is_global_zero and (self.config.best or self.beside.count):
+            write_json(self.run.training / KEPT, said)
+
+    @torch.no_grad()
+    def _renew_statistics(self) -> None:
+        """One more pass over the training set, without any step."""
+        self._train_mode()
+        self.step.loss.eval()
+        torch.manual_seed(
+            fold_seed(self.seed, "epoch", self.config.epochs, self.fabric.global_rank)
+        )
+        self.train_loader.set_epoch(self.config.epochs)
+        with renewing_statistics(self._network):
+            for number, batch in enumerate(self.train_loader):
+                self.step(self.model, number, self.step.prepare(number, batch))
+
     def _validate(self, epoch: int, bar: Bar) -> dict[str, float]:
         if self.validation_loader is None:
             return {}
@@ -215,10 +277,11 @@ class Trainer:
         if self.fabric.is_global_zero:
             state = Checkpoint(
                 epoch,
-                self.model.module.state_dict(),  # type: ignore[union-attr]
+                self._network.state_dict(),
                 self.optimizer.state_dict(),
                 self.step.loss.state_dict(),
                 self.fabric.strategy.precision.state_dict(),
+                {} if epoch == self.config.epochs else self.beside.state_dict(),
             )
             save_checkpoint(self.run.checkpoint, state)
         self.fabric.barrier()
