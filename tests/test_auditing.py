@@ -56,8 +56,11 @@ def test_names_of_classes_and_groups_are_shown() -> None:
     assert {row["name"] for row in model["by_class"]} == {"cat", "dog"}
     assert [row["count"] for row in model["by_group"]] == [2, 2]
     assert model["mistakes"][0] == {
-        **{"confidence": pytest.approx(0.7), "file": "model", "row": 2},
-        **{"label": "dog", "predicted": "cat"},
+        "confidence": pytest.approx(0.7),
+        "file": "model",
+        "row": 2,
+        "label": "dog",
+        "predicted": "cat",
     }
 
 

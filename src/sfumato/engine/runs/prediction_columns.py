@@ -89,6 +89,12 @@ def class_numbers(
     return torch.from_numpy(found)
 
 
+def tensor(array: np.ndarray) -> Tensor:
+    """As a tensor; a copy where the memory belongs to a file and must not be written."""
+    array = np.ascontiguousarray(array)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
 def names_of(column: np.ndarray) -> list[str]:
     return [str(value) for value in column.tolist()]
 

@@ -62,6 +62,8 @@ def distributions(
     """Predictions with a number for every class."""
     shown = roles.scores[0]
     scores = columns_as.matrix(checks, roles.scores, [columns[each] for each in roles.scores])
+    if scores.ndim == 1 and roles.classes is not None:  # a column for each class, of which one
+        scores = scores[:, None]
     used: Kind = roles.kind or kind or "probs"
     if kind is not None and roles.kind not in (None, kind):
         raise PredictionFileError(f"{checks.where}: {shown!r} are no {kind}; leave --kind out")
@@ -88,9 +90,7 @@ def distributions(
 def confidences(checks: RowChecks, name: str, roles: Roles, columns: Columns) -> ConfidenceFile:
     """Confidences with whether the prediction was right."""
     shown = roles.confidence or ""
-    values = torch.from_numpy(
-        np.ascontiguousarray(columns_as.numbers(checks, shown, columns[shown]))
-    )
+    values = columns_as.tensor(columns_as.numbers(checks, shown, columns[shown]))
     if values.ndim != 1:
         raise PredictionFileError(
             f"{checks.where}: {shown!r} must be (N,), got {tuple(values.shape)}; call "
@@ -107,12 +107,12 @@ def confidences(checks: RowChecks, name: str, roles: Roles, columns: Columns) ->
     codes, names = None, None
     if predicted is not None:
         codes, names = columns_as.coded(columns[predicted][chosen])
-    boxes = None if roles.boxes is None else torch.from_numpy(columns[roles.boxes][chosen])
+    boxes = None if roles.boxes is None else columns_as.tensor(columns[roles.boxes][chosen])
     is_truth = truth is not None and roles.correct is None
     return ConfidenceFile(
         name=name,
         confidence=values[chosen].clamp(max=1),
-        correct=torch.from_numpy(right[chosen]),
+        correct=columns_as.tensor(right[chosen]),
         predicted=codes,
         classes=names,
         boxes=boxes,
@@ -171,9 +171,9 @@ def _shared(
     keep = checks.kept()
     chosen = slice(None) if keep is None else keep
     if times is not None:
-        found["times"], found["is_dated"] = torch.from_numpy(times[0][chosen]), times[1]
+        found["times"], found["is_dated"] = columns_as.tensor(times[0][chosen]), times[1]
     if index is not None:
-        found["index"] = torch.from_numpy(index[chosen])
+        found["index"] = columns_as.tensor(index[chosen])
     if roles.groups is not None:
         found["groups"] = columns_as.names_of(columns[roles.groups][chosen])
     found["rows"] = torch.arange(checks.first, checks.first + checks.count)[chosen]

@@ -1,0 +1,111 @@
+"""`sfumato audit`: which files are which model, thresholds, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+def _csv(path: Path, count: int = 300, seed: int = 0, *, wrong: float = 0.3) -> Path:
+    random_numbers = np.random.default_rng(seed)
+    confidence = random_numbers.uniform(0.5, 1.0, count)
+    right = random_numbers.random(count) > wrong * 2 * (1 - confidence)
+    lines = [
+        f"{r:d},{c:.6f},{'ab'[i % 2]}"
+        for i, (r, c) in enumerate(zip(right, confidence, strict=True))
+    ]
+    path.write_text("correct,confidence,predicted\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def _models(folder: Path) -> list[dict[str, Any]]:
+    models: list[dict[str, Any]] = json.loads((folder / "audit" / "audit.json").read_text())[
+        "models"
+    ]
+    return models
+
+
+def test_a_pattern_is_one_model_and_arguments_are_several(
+    tmp_path: Path, sfumato: Callable[..., Any]
+) -> None:
+    for number in range(3):
+        _csv(tmp_path / f"part-{number}.csv", seed=number)
+    for arguments, counts in (
+        (["part-*.csv"], [900]),
+        (["part-0.csv", "part-1.csv", "--merge"], [600]),
+        (["."], [900]),
+        (["part-0.csv", "part-0.csv"], [300, 300]),
+    ):
+        done = sfumato("audit", *arguments, "--resamples", "5", "--quiet")
+        assert done.status == 0, done.stderr
+        assert [model["samples"] for model in _models(tmp_path)] == counts
+
+
+def test_thresholds_are_said_and_kept(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
+    _csv(tmp_path / "a.csv", 4000)
+    risks = ("--target-risk", "0.05", "--escalate-risk", "0.2", "--per-class")
+    done = sfumato("audit", "a.csv", "--resamples", "5", *risks)
+    assert done.status == 0, done.stderr
+    found = _models(tmp_path)[0]["thresholds"]
+    accept, escalate = found["accept"], found["escalate"]
+    assert escalate["confidence"] < accept["confidence"]
+    assert accept["risk"] < accept["risk_bound"] <= 0.05
+    assert f"from a confidence of {accept['confidence']:.4g} on" in " ".join(done.stdout.split())
+    assert "reject below" in " ".join(done.stdout.split())
+    assert [row["name"] for row in found["classes"]] == ["a", "b"]
+    done = sfumato("audit", "a.csv", "--resamples", "0", "--target-risk", "0.0001")
+    assert "No threshold of a reaches an error" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing-*.csv"], "nothing-*.csv: no file has such a name"),
+        (["none.csv"], "none.csv: no such file"),
+        (["empty"], "empty: holds no predictions; known are .csv"),
+        (["a.csv", "--per-class"], "--escalate-risk and --per-class need --target-risk"),
+        (["a.csv", "--target-risk", "2"], "--target-risk must be between 0 and 1, got 2"),
+        (
+            ["a.csv", "--target-risk", "0.2", "--escalate-risk", "0.1"],
+            "--escalate-risk must be at least --target-risk",
+        ),
+        (["a.csv", "--validation", "a.csv"], "temperature scaling needs 'logits' or 'probs'"),
+        (["a.csv", "bad.csv", "--merge"], "bad.csv, row 2: 'confidence' is 7"),
+    ],
+)
+def test_what_is_refused_in_one_line(
+    tmp_path: Path, sfumato: Callable[..., Any], arguments: list[str], message: str
+) -> None:
+    _csv(tmp_path / "a.csv")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad.csv").write_text("correct,confidence\n1,0.5\n1,7\n")
+    done = sfumato("audit", *arguments, "--resamples", "0", "--quiet")
+    assert done.status == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_skipped_rows_are_said(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
+    (tmp_path / "a.csv").write_text("correct,confidence\n1,0.5\n1,7\n0,0.9\n")
+    done = sfumato("audit", "a.csv", "--on-bad-row", "skip", "--resamples", "0")
+    assert done.status == 0, done.stderr
+    assert "bad rows were left out (1 confidence outside [0, 1])" in " ".join(done.stdout.split())
+    assert _models(tmp_path)[0]["skipped"] == {"confidence outside [0, 1]": 1}
+
+
+def test_the_predictions_of_a_run(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
+    folder = tmp_path / "25403a2604ab" / "predictions"
+    folder.mkdir(parents=True)
+    logits = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    np.savez(folder / "test.npz", logits=logits, labels=logits.argmax(1), index=np.arange(50))
+    done = sfumato("audit", "25403a2604ab", "--resamples", "0")
+    assert done.status == 0, done.stderr
+    assert _models(tmp_path)[0]["name"] == "25403a2604ab"
+    done = sfumato("audit", "25403a2604ab", "--split", "validation")
+    assert done.status == 2
+    assert "holds no predictions of 'validation' (has ['test'])" in done.stderr
