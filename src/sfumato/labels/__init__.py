@@ -7,7 +7,16 @@ from sfumato.labels.acls import (
     acls_loss as acls_loss,
     acls_penalty as acls_penalty,
 )
+from sfumato.labels.adafocal import (
+    AdaFocalLoss as AdaFocalLoss,
+    adafocal_loss as adafocal_loss,
+)
 from sfumato.labels.bsce import BSCELoss as BSCELoss, bsce_loss as bsce_loss
+from sfumato.labels.cals import (
+    CALSLoss as CALSLoss,
+    cals_loss as cals_loss,
+    cals_penalty as cals_penalty,
+)
 from sfumato.labels.cape import (
     BinAccuracy as BinAccuracy,
     CaPELoss as CaPELoss,
@@ -79,11 +88,20 @@ from sfumato.labels.mmce import (
     mmce_loss as mmce_loss,
     mmce_penalty as mmce_penalty,
 )
+from sfumato.labels.nacl import (
+    NACLLoss as NACLLoss,
+    nacl_loss as nacl_loss,
+    neighbour_penalty as neighbour_penalty,
+)
 from sfumato.labels.objectness import (
     ObjectnessLabel as ObjectnessLabel,
     box_objectness as box_objectness,
     mask_objectness as mask_objectness,
     window_objectness as window_objectness,
+)
+from sfumato.labels.online_label_smoothing import (
+    OnlineLabelSmoothingLoss as OnlineLabelSmoothingLoss,
+    online_label_smoothing_loss as online_label_smoothing_loss,
 )
 from sfumato.labels.targets import (
     objectness_labels as objectness_labels,

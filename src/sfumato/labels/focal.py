@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sfumato._core.checks import check_choice, check_number
 from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
+from sfumato.labels._powers import power_of_miss
 from sfumato.labels.cross_entropy import label_weight
 from sfumato.ops.plain_softmax import LEAST_LOG
 from sfumato.ops.softmax import SoftmaxSummary
@@ -218,15 +219,7 @@ def _focal_values(log_prob: Tensor, gamma: float | Tensor, least: float) -> Tens
     """-(1 - p_y)^g log p_y of each entry; no exponent is below `least`."""
     # A label that can't be, log p = -inf, has power 1 and slope 0 there.
     miss = -torch.expm1(log_prob.clamp(min=LEAST_LOG))
-    if least < 1:
-        # At p_y = 1 the power has no derivative for exponents below 1, but its product with
-        # log p_y does: hold it constant there.
-        is_certain = miss <= 0
-        power = torch.where(is_certain, 1.0, miss) ** gamma
-        power = torch.where(is_certain, torch.zeros_like(miss) ** gamma, power)
-    else:
-        power = miss**gamma
-    return power * -log_prob
+    return power_of_miss(miss, gamma, least=least) * -log_prob
 
 
 def _exponent(softmax: SoftmaxSummary, rule: FLSDRule, gamma: float) -> Tensor:

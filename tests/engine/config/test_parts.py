@@ -76,7 +76,7 @@ def test_a_family_is_found_by_its_members() -> None:
 
 
 def test_only_histories_are_told_the_number_of_samples() -> None:
-    told = {name for name, part in parts("loss").items() if part.takes("num_samples")}
+    told = {name for name, part in parts("loss").items() if part.remembers_samples({})}
     assert told == {"crl", "cape"}
     for name, part in parts("loss").items():
         loss = build_loss(name, num_samples=3, num_classes=4, epochs=2)

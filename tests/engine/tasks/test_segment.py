@@ -204,6 +204,14 @@ def test_loss_must_ignore_void(tmp_path: Path, small: Content) -> None:
         _run(tmp_path, small, loss=loss)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nacl", "adafocal", "cals", "online_label_smoothing"])
+def test_losses_that_learn_on_the_way_segment(tmp_path: Path, small: Content, name: str) -> None:
+    """Two of them are handed the validation frames, batch after batch, void pixels left out."""
+    done = _run(tmp_path, small, loss={"name": name})
+    assert np.isfinite(done.log()[-1]["train_loss"])
+
+
 def test_study_and_report(tmp_path: Path, small: Content, sfumato: Callable[..., Any]) -> None:
     small["train"] |= {"epochs": 1}
     study = {"name": "pixels", "recipe": small, "methods": {"plain": {}, "time": {}}}

@@ -29,11 +29,16 @@ _FOLDED_PIXELS = 64 * 64 * 64
 
 
 def measure_pixels(
-    model: nn.Module, loader: TensorLoader, fabric: Fabric, bar: Bar
+    model: nn.Module,
+    loader: TensorLoader,
+    fabric: Fabric,
+    bar: Bar,
+    *,
+    note: Callable[[Tensor, Tensor], None] | None = None,
 ) -> dict[str, float]:
     """Accuracy, NLL, ECE and mean IoU of a split, gathered from all processes.
 
-    NaN where a logit is not finite.
+    NaN where a logit is not finite. `note` is called with logits and labels of every batch.
     """
     sums = sums_for(loader.dataset)
     finite = torch.ones((), device=fabric.device)
@@ -42,6 +47,8 @@ def measure_pixels(
         logits = output.float()
         if bool(torch.isfinite(logits).all()):
             sums.add(logits, label)
+            if note is not None:
+                note(logits, label)
         else:
             finite.zero_()
 

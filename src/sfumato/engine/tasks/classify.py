@@ -33,6 +33,7 @@ from sfumato.engine.runs.networks import write_network_facts
 from sfumato.engine.runs.splits import load_splits
 from sfumato.engine.training.label_step import LabelStep
 from sfumato.engine.training.loop import Trainer
+from sfumato.engine.training.notes import validation_notes
 from sfumato.engine.training.transforms import batch_transform
 from sfumato.engine.training.validation import measure_labels
 
@@ -67,18 +68,17 @@ def build_trainer(
     if fabric.is_global_zero:
         write_network_facts(directory, data.train, loaders.mean, loaders.std)
     loader = loaders.training(train, labelled)
+    loss = build_loss(
+        config.loss, num_samples=len(train), num_classes=num_classes, epochs=config.train.epochs
+    )
+    is_scaled = config.train.best == "scaled_nll"
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
     return Trainer(
         fabric=fabric,
         model=build_model(config.model, data.train),
         step=LabelStep(
             fabric,
-            build_loss(
-                config.loss,
-                num_samples=len(train),
-                num_classes=num_classes,
-                epochs=config.train.epochs,
-            ),
+            loss,
             loader,
             config.seed,
             inputs=batch_transform(num_classes, augment, mollify),
@@ -90,7 +90,7 @@ def build_trainer(
         seed=config.seed,
         run=directory,
         show=show,
-        measure=partial(measure_labels, scaled=config.train.best == "scaled_nll"),
+        measure=partial(measure_labels, scaled=is_scaled, note=validation_notes(loss)),
     )
 
 

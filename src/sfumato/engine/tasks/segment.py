@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from functools import partial
 
 import torch
 from torch import nn
@@ -33,6 +34,7 @@ from sfumato.engine.runs.splits import load_splits
 from sfumato.engine.tasks.classify import Loaders
 from sfumato.engine.training.label_step import LabelStep
 from sfumato.engine.training.loop import Trainer
+from sfumato.engine.training.notes import validation_notes
 
 
 def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
@@ -76,7 +78,7 @@ def build_trainer(
         seed=config.seed,
         run=directory,
         show=show,
-        measure=measure_pixels,
+        measure=partial(measure_pixels, note=validation_notes(loss)),
     )
 
 

@@ -110,8 +110,9 @@ class Trainer:
             for epoch in range(start, self.config.epochs):
                 torch.manual_seed(fold_seed(self.seed, "epoch", epoch, self.fabric.global_rank))
                 record = self._epoch(epoch, bar)
-                self._end_epoch()
-                log.write({"epoch": epoch, **record, **self._judge(epoch, bar)})
+                judged = self._judge(epoch, bar)
+                self._end_epoch()  # after validation, from which a loss may learn
+                log.write({"epoch": epoch, **record, **judged})
                 if epoch + 1 == self.config.epochs:
                     self._choose_weights()
                 self._save(epoch + 1)

@@ -1,0 +1,175 @@
+"""Online label smoothing: the soft label of a class is the mean of its right predictions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, distributed, nn
+
+from sfumato._core.checks import check_floating, check_integer, check_number
+from sfumato.labels._entries import (
+    Entries,
+    Reduction,
+    check_reduction,
+    prepare_entries,
+    reduce_entries,
+)
+
+
+def online_label_smoothing_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    soft_labels: Tensor | None = None,
+    weight: float = 0.5,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross entropy with the label and with a soft label of its class.
+
+    Label smoothing gives all other classes the same share. Here they share as the network's own
+    right predictions of that class do, so that what looks alike stays alike.
+
+        L = -weight log p_y - (1 - weight) sum_k S_yk log p_k
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...); soft targets have no class y and are refused.
+        soft_labels: (C, C) S, row y the soft label of class y; None for hard ones, which gives
+            cross entropy.
+        weight: alpha, of the hard label, in [0, 1]; 0.5 as released.
+        ignore_index: class index of entries to skip; the mean is over the others.
+        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
+
+    Returns:
+        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
+        gradient.
+
+    Raises:
+        TypeError, ValueError: bad logits, target or parameters.
+
+    Example:
+        >>> logits, soft = torch.tensor([[2.0, 0.0, -1.0]]), torch.full((3, 3), 1 / 3)
+        >>> online_label_smoothing_loss(logits, torch.tensor([0]))
+        tensor(0.1698)
+        >>> online_label_smoothing_loss(logits, torch.tensor([0]), soft_labels=soft)
+        tensor(1.0032)
+
+    Reference:
+        Zhang et al., "Delving Deep into Label Smoothing", IEEE Transactions on Image Processing
+        2021.
+    """
+    check_number("weight", weight, low=0.0, high=1.0)
+    check_reduction(reduction)
+    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    if soft_labels is not None:
+        shares = _shares(entries, soft_labels, weight)
+        entries = entries._replace(soft_target=shares)
+    softmax = entries.softmax()
+    return reduce_entries(-softmax.label, softmax, reduction)
+
+
+class OnlineLabelSmoothingLoss(nn.Module):
+    """`online_label_smoothing_loss` with soft labels that it gathers in training.
+
+    In training mode each call adds the probabilities of the entries that are predicted right to
+    their class. `end_epoch` makes their means the soft labels of the next epoch; the first epoch
+    has cross entropy. A class that was never right gets equal shares. Save the state dict with the
+    checkpoint.
+
+    Args:
+        num_classes: C.
+        weight: alpha, of the hard label, in [0, 1]; 0.5 as released.
+        ignore_index: class index of entries to skip.
+        reduction: "mean" over the other entries, "sum" or "none".
+
+    Example:
+        >>> loss = OnlineLabelSmoothingLoss(num_classes=2)
+        >>> loss(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
+        tensor(0.7201)
+        >>> loss.end_epoch()
+        >>> loss.soft_labels
+        tensor([[0.8808, 0.1192],
+                [0.5000, 0.5000]])
+
+    Reference:
+        Zhang et al. 2021.
+
+    Differs:
+        In the first epoch the released code has zeros for soft labels, and so half of the cross
+        entropy.
+    """
+
+    takes_soft_targets: ClassVar[bool] = False
+    is_of_single_entries: ClassVar[bool] = True
+    soft_labels: Tensor
+    sums: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        weight: float = 0.5,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        check_integer("num_classes", num_classes, low=2)
+        check_number("weight", weight, low=0.0, high=1.0)
+        check_reduction(reduction)
+        self.weight = weight
+        self.register_buffer("soft_labels", torch.eye(num_classes))
+        self.register_buffer("sums", torch.zeros(num_classes, num_classes))
+        self.register_buffer("counts", torch.zeros(num_classes))
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        loss = online_label_smoothing_loss(
+            logits,
+            target,
+            soft_labels=self.soft_labels,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+        if self.training:
+            self._record(logits, target)
+        return loss
+
+    @torch.no_grad()
+    def _record(self, logits: Tensor, target: Tensor) -> None:
+        # What is ignored equals no prediction, whatever its label is.
+        right = (logits.argmax(1) == target) & (target != self.ignore_index)
+        probs = logits.movedim(1, -1)[right].float().softmax(-1)
+        self.sums.index_add_(0, target[right].long(), probs)
+        self.counts.index_add_(0, target[right].long(), torch.ones_like(probs[:, 0]))
+
+    @torch.no_grad()
+    def end_epoch(self) -> None:
+        """Make soft labels of what was gathered; call it once after each epoch."""
+        if distributed.is_available() and distributed.is_initialized():
+            # Where every process has seen the whole batch, both sides of the quotient grow alike.
+            distributed.all_reduce(self.sums)
+            distributed.all_reduce(self.counts)
+        count = self.counts.unsqueeze(1)
+        means = self.sums / count.clamp(min=1)
+        self.soft_labels.copy_(torch.where(count > 0, means, 1 / len(self.counts)))
+        self.sums.zero_()
+        self.counts.zero_()
+
+
+def _shares(entries: Entries, soft_labels: Tensor, weight: float) -> Tensor:
+    """The target of every class, (N, C, ...)."""
+    check_floating("soft_labels", soft_labels)
+    classes = entries.num_classes
+    if soft_labels.shape != (classes, classes):
+        raise ValueError(
+            f"soft_labels must have shape ({classes}, {classes}), a soft label for each class, "
+            f"got {tuple(soft_labels.shape)}"
+        )
+    eye = torch.eye(classes, dtype=entries.logits.dtype, device=entries.logits.device)
+    table = weight * eye + (1 - weight) * soft_labels.to(entries.logits)
+    return table[entries.safe_indices].movedim(-1, 1)
