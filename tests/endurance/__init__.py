@@ -1,0 +1,1 @@
+"""The promises as a campaign: `python -m tests.endurance --minutes 30`."""

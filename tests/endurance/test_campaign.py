@@ -1,0 +1,54 @@
+"""The campaign itself: it finds a planted fault, makes it small, and repeats by number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+
+from sfumato import labels
+from tests.endurance import losses, metrics
+from tests.endurance.campaign import Attack, BrokenPromiseError, Drawn, run_campaign
+
+
+@pytest.mark.parametrize("attack", [losses.LOSSES, metrics.SCORES], ids=lambda each: each.name)
+@pytest.mark.filterwarnings("ignore")
+def test_a_few_trials(attack: Attack) -> None:
+    assert sum(attack.trial(number) for number in range(60)) == 60
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_planted_fault_is_found_and_made_small() -> None:
+    number = next(
+        n for n in range(1000) if losses.draw(n).loss == "mbls" and losses.draw(n).samples > 3
+    )
+    wrong = mock.patch.object(labels, "mbls_loss", labels.ecp_loss)
+    plain = {"options": {}, "has_weight": False, "ignored": 0.0}
+    case = replace(losses.draw(number), **plain)
+    attack = Drawn("losses", lambda _: case, losses.check, losses.smaller)
+    with wrong, pytest.raises(BrokenPromiseError, match=r"LossCase.*samples=1, ") as found:
+        attack.trial(0)
+    assert "value" in str(found.value)
+
+
+def test_a_failing_field_stops_and_the_others_go_on() -> None:
+    class Fails:
+        name = "fails"
+
+        def trial(self, number: int) -> int:
+            if number == 3:
+                raise BrokenPromiseError("three")
+            return 1
+
+    class Holds(Fails):
+        name = "holds"
+
+        def trial(self, number: int) -> int:
+            return 2
+
+    found = run_campaign({"fails": Fails(), "holds": Holds()}, seconds=0.02)
+    assert found["fails"]["cases"] == 3
+    assert found["fails"]["failures"] == [{"number": 3, "example": "three"}]
+    assert found["holds"]["cases"] > 0
+    assert found["holds"]["failures"] == []
