@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 Spec = str | Mapping[str, Any]
+DIGEST = "source_digest"
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,13 @@ class Resolved:
         name: the name in the table.
         build: the callable behind the name.
         params: every parameter that the user may set, with its checked value or default.
+        source_digest: of the code of a part that is named by its import path.
     """
 
     name: str
     build: Callable[..., Any]
     params: dict[str, Any]
+    source_digest: str | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -38,14 +41,18 @@ class Resolved:
 
         Parameters that are None and would be by default are left out: one that a later version
         adds then leaves this configuration, and the names of runs made from it, as they are.
+        So are the defaults of a user's own part that no configuration can hold, as a class: the
+        digest of its code stands for them.
         """
         defaults = {key: each.default for key, each in parameters(self.build).items()}
         said = {
             key: _plain(value)
             for key, value in self.params.items()
             if value is not None or defaults[key] is not None
+            if self.source_digest is None or value is not defaults[key] or _is_plain(value)
         }
-        return {"name": self.name, **said}
+        digest = {} if self.source_digest is None else {DIGEST: self.source_digest}
+        return {"name": self.name, **said, **digest}
 
 
 def resolve(
@@ -54,6 +61,7 @@ def resolve(
     what: str,
     *,
     supplied: Collection[str] = (),
+    hint: str = "",
 ) -> Resolved:
     """Check a spec against a table of callables, without calling anything.
 
@@ -66,6 +74,7 @@ def resolve(
         table: the callables by name.
         what: the kind of thing, for messages ("data", "model", "loss").
         supplied: parameters that the caller passes itself; the user may not set them.
+        hint: what else could be written, for the message of an unknown name.
 
     Returns:
         The name, the callable, and all its parameters with defaults filled in.
@@ -82,7 +91,7 @@ def resolve(
     name, given = _split_spec(spec, what)
     if name not in table:
         raise ValueError(
-            f"unknown {what} {name!r}{_nearest(name, table)}. Choose from {sorted(table)}"
+            f"unknown {what} {name!r}{_nearest(name, table)}. Choose from {sorted(table)}{hint}"
         )
     thing = f"{what} {name!r}"
     allowed = parameters(table[name], supplied=supplied)
@@ -90,7 +99,12 @@ def resolve(
     params = {}
     for key, parameter in allowed.items():
         value = given.get(key, parameter.default)
-        params[key] = _checked(value, parameter.annotation, f"{key} of {thing}")
+        try:
+            params[key] = _checked(value, parameter.annotation, f"{key} of {thing}")
+        except TypeError:
+            if key in given:
+                raise
+            params[key] = value  # as `size: int = None`: the author's business, not the user's
     return Resolved(name, table[name], params)
 
 
@@ -99,12 +113,22 @@ def parameters(
 ) -> dict[str, inspect.Parameter]:
     """The parameters of `build` that a user may set, with evaluated annotations."""
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    signature = inspect.signature(build, eval_str=True)
+    signature = _signature(build)
     return {
         key: parameter
         for key, parameter in signature.parameters.items()
         if parameter.kind in by_name and key not in supplied
     }
+
+
+def _signature(build: Callable[..., Any]) -> inspect.Signature:
+    """With evaluated annotations; without any where they name what only a type checker knows."""
+    try:
+        return inspect.signature(build, eval_str=True)
+    except (NameError, AttributeError, SyntaxError):
+        plain = inspect.signature(build)
+        blank = [each.replace(annotation=each.empty) for each in plain.parameters.values()]
+        return plain.replace(parameters=blank)
 
 
 def _split_spec(spec: Any, what: str) -> tuple[str, dict[str, Any]]:
@@ -144,11 +168,15 @@ def _check_keys(
 def _checked(value: Any, annotation: Any, label: str) -> Any:
     """`value` as `annotation` wants it; first as a Python value, then as JSON would give it."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError
+    from pydantic.errors import PydanticUserError
 
     if annotation is inspect.Parameter.empty:
         return value
     settings = ConfigDict(strict=True, arbitrary_types_allowed=True)
-    adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=settings)
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=settings)
+    except PydanticUserError:  # an annotation that says nothing which can be checked
+        return value
     try:
         return adapter.validate_python(value)
     except ValidationError:
@@ -175,6 +203,14 @@ def _describe(annotation: Any) -> str:
 def _nearest(word: Any, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(word), list(choices), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        _plain(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:

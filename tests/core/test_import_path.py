@@ -1,0 +1,119 @@
+"""Parts by import path: found beside a study, imported fresh, named where they fail."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sfumato._core.import_path import import_named, is_import_path, module_folder, searching
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write_file(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path.parent
+
+    return write_file
+
+
+def fails(folder: Path, name: str, message: str) -> None:
+    with searching(folder), pytest.raises(ValueError, match=message) as raised:
+        import_named(name)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["a:b", "a.b:C.d", "_a:é"])
+def test_a_module_and_a_name(name: str) -> None:
+    assert is_import_path(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a:", ":b", "a:b:c", "a.:b", "1a:b", "a b:c", 3, None])
+def test_anything_else_is_none(name: object) -> None:
+    assert not is_import_path(name)
+
+
+def test_the_folder_is_on_the_path_only_inside_and_only_if_needed(write: Write) -> None:
+    folder = write("beside_one.py", "VALUE = 3")
+    before = list(sys.path)
+    with searching(folder):
+        assert module_folder() == folder
+        assert sys.path == before
+        assert import_named("beside_one:VALUE")[0] == 3
+        assert sys.path[0] == str(folder)
+    assert sys.path == before
+    assert module_folder() is None
+    assert not (folder / "__pycache__").exists()
+
+
+def test_a_changed_module_is_imported_anew_with_its_helpers(write: Write) -> None:
+    write("beside_helper.py", "VALUE = 1")
+    folder = write("beside_two.py", "import beside_helper\nVALUE = beside_helper.VALUE")
+    with searching(folder):
+        first, old = import_named("beside_two:VALUE")
+        assert import_named("beside_two:VALUE") == (first, old)
+        write("beside_helper.py", "VALUE = 2")  # as long, and within the same second
+        second, new = import_named("beside_two:VALUE")
+    assert (first, second) == (1, 2)
+    assert old != new
+
+
+def test_two_studies_may_call_their_modules_alike(write: Write) -> None:
+    folders = [write(f"{name}/beside_three.py", f"VALUE = {name!r}") for name in "ab"]
+    for folder in (*folders, folders[0]):
+        with searching(folder):
+            assert import_named("beside_three:VALUE")[0] == folder.name
+
+
+def test_a_module_may_not_have_the_name_of_another(write: Write) -> None:
+    folder = write("json.py", "VALUE = 3")
+    fails(folder, "json:VALUE", r"json\.py has the name of another module \(.*json.*\): rename it")
+
+
+def test_a_dotted_name_and_a_package(write: Write) -> None:
+    write("beside_package/__init__.py", "")
+    write("beside_package/inner.py", "class Outer:\n    class Inner: ...")
+    folder = write("unrelated.py", "")
+    with searching(folder):
+        assert import_named("beside_package.inner:Outer.Inner")[0].__name__ == "Inner"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\ny = (", r"can't be imported: beside_bad\.py, line 2: SyntaxError: '\(' was never"),
+        ("\n\nnope", r"can't be imported: beside_bad\.py, line 3: NameError: name 'nope'"),
+        ("import nowhere_at_all", r"beside_bad\.py, line 1: ModuleNotFoundError: No module named"),
+        ("import sys\nsys.exit(2)", r"beside_bad\.py, line 2: SystemExit: 2"),
+        ("import torch\ntorch.zeros('a')", r"beside_bad\.py, line 2: TypeError"),
+    ],
+)
+def test_an_import_that_fails_says_where(write: Write, text: str, message: str) -> None:
+    fails(write("beside_bad.py", text), "beside_bad:Thing", message)
+
+
+def test_a_helper_that_fails_is_the_one_named(write: Write) -> None:
+    write("beside_wrong_helper.py", "\n1 / 0")
+    folder = write("beside_four.py", "import beside_wrong_helper")
+    fails(folder, "beside_four:x", r"beside_wrong_helper\.py, line 2: ZeroDivisionError")
+
+
+def test_what_is_missing_is_named_with_what_is_near(write: Write) -> None:
+    folder = write("my_losses.py", "def tilted(): ...")
+    fails(folder, "my_loses:tilted", r"no module 'my_loses' in .* \(did you mean 'my_losses'\?\)")
+    fails(folder, "my_losses:titled", r"has no 'titled' \(did you mean 'tilted'\?\)")
+    fails(folder, "my_losses.deeper:x", "no module 'my_losses.deeper'")
+    with pytest.raises(ValueError, match="no module 'nowhere_at_all' installed or on the path"):
+        import_named("nowhere_at_all:x")
+
+
+def test_a_script_is_no_module() -> None:
+    with pytest.raises(ValueError, match="workers can't import a script's own names"):
+        import_named("__main__:Net")
