@@ -1,0 +1,192 @@
+"""Any map-style data set of (image, label) as sets of ours, read once and kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from sfumato.data.dataset import ArrayDataset, DataSplits
+from sfumato.data.split import divide, with_test
+
+_PARTS = ("train", "validation", "test")
+
+
+def as_splits(
+    found: Any,
+    *,
+    validation: float | int | None = None,
+    test: float | int | None = None,
+    limit_train: int | None = None,
+    limit_test: int | None = None,
+    seed: int | None = None,
+) -> DataSplits:
+    """Train, validation and test sets of what a user's own source gave.
+
+    Args:
+        found: `DataSplits`; or one data set; or (train, test); or (train, validation, test); or a
+            mapping with `train`, `test` and perhaps `validation`. A data set has `len` and gives
+            (image, label): a PIL image, an array (H, W) or (H, W, C), or a tensor (C, H, W), of
+            bytes or of numbers in [0, 1]; and a class index. Its `classes`, where it has any, are
+            the names.
+        validation: share or count of the training samples, 0.1 unless there is a set for it.
+        test: share or count of all samples, 0.2, where there is one set for all.
+        limit_train: size of the training set, stratified. None keeps all.
+        limit_test: size of the test set, stratified. None keeps all.
+        seed: of the division, 0.
+
+    Raises:
+        TypeError: not a data set, or a sample that is no pair of image and label.
+        ValueError: images of several shapes, labels that are no classes, an option that makes no
+            sense for what was found.
+
+    Example:
+        >>> set_of_all = [(torch.zeros(3, 8, 8), number % 2) for number in range(20)]
+        >>> [len(part.labels) for part in vars(as_splits(set_of_all)).values()]
+        [14, 2, 4]
+    """
+    given = {"validation": validation, "test": test, "limit_train": limit_train}
+    given |= {"limit_test": limit_test, "seed": seed}
+    if isinstance(found, DataSplits):
+        _refuse(given, tuple(given), "DataSplits, which are divided already")
+        return found
+    seed = seed or 0
+    share = 0.1 if validation is None else validation
+    if isinstance(found, tuple):
+        found = _by_part(found)
+    if not isinstance(found, Mapping):
+        _refuse(given, ("limit_test",), "one data set: say how large `test` is")
+        whole = _read_all({"data": found})["data"]
+        rest = 0.2 if test is None else test
+        return divide(whole, test=rest, validation=share, limit_train=limit_train, seed=seed)
+    if not {"train", "test"} <= set(found) <= set(_PARTS):
+        raise TypeError(f"data must have parts train and test (validation), got {list(found)}")
+    unusable = ("test", "validation") if "validation" in found else ("test",)
+    _refuse(given, unusable, "a set of its own for that")
+    sets = _read_all(found)
+    return with_test(
+        sets["train"],
+        sets["test"],
+        validation=sets.get("validation", share),
+        limit_train=limit_train,
+        limit_test=limit_test,
+        seed=seed,
+    )
+
+
+def _by_part(found: tuple[Any, ...]) -> dict[str, Any]:
+    names = {2: ("train", "test"), 3: _PARTS}.get(len(found))
+    if names is None:
+        raise TypeError(
+            f"data must be (train, test) or (train, validation, test), got {len(found)} sets"
+        )
+    return dict(zip(names, found, strict=True))
+
+
+def _refuse(given: Mapping[str, Any], keys: tuple[str, ...], why: str) -> None:
+    for key in keys:
+        if given[key] is not None:
+            raise ValueError(f"{key} makes no sense here, the source gives {why}: leave it out")
+
+
+def _read_all(sets: Mapping[str, Any]) -> dict[str, ArrayDataset]:
+    """All parts with the same classes and images of one shape."""
+    read = {name: each for name, each in sets.items() if isinstance(each, ArrayDataset)}
+    pairs = {name: _read(each, name) for name, each in sets.items() if name not in read}
+    classes = _class_names(sets, [labels for _, labels in pairs.values()])
+    for name, (images, labels) in pairs.items():
+        read[name] = ArrayDataset(images, labels, classes)
+    (first, expected), *others = ((name, read[name].images.shape[1:]) for name in sets)
+    for name, shape in others:
+        if shape != expected:
+            raise ValueError(
+                f"{name} has images of shape {tuple(shape)} (channels, height, width), {first} of "
+                f"{tuple(expected)}: all parts of a set need one shape"
+            )
+    return read
+
+
+def _class_names(sets: Mapping[str, Any], labels: list[Tensor]) -> tuple[str, ...]:
+    named = next((each for each in sets.values() if hasattr(each, "classes")), None)
+    if named is not None:
+        return tuple(str(name) for name in named.classes)
+    highest = max((int(each.max()) for each in labels if len(each)), default=-1)
+    return tuple(str(number) for number in range(highest + 1))
+
+
+def _read(dataset: Any, name: str) -> tuple[Tensor, Tensor]:
+    is_map_style = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if isinstance(dataset, IterableDataset) or not is_map_style:
+        raise TypeError(
+            f"{name} must be a map-style data set, with len(data) and data[i] = (image, label), "
+            f"got {type(dataset).__name__}"
+        )
+    images: list[Tensor] = []
+    labels: list[int] = []
+    for position in range(len(dataset)):
+        where = f"sample {position} of {name}"
+        image, label = _pair(dataset[position], where)
+        images.append(_image(image, where))
+        labels.append(_label(label, where))
+        if images[-1].shape != images[0].shape:
+            raise ValueError(
+                f"{where} is {_size(images[-1])}, sample 0 {_size(images[0])} (channels, height, "
+                "width): resize and crop them to one shape in the data set"
+            )
+    empty = torch.empty(0, 3, 1, 1, dtype=torch.uint8)
+    return torch.stack(images) if images else empty, torch.tensor(labels, dtype=torch.int64)
+
+
+def _pair(sample: Any, where: str) -> tuple[Any, Any]:
+    if isinstance(sample, tuple | list) and len(sample) == 2:
+        return sample[0], sample[1]
+    raise TypeError(
+        f"{where} must be a pair (image, label), got {type(sample).__name__}"
+        + (f" of {len(sample)}" if isinstance(sample, tuple | list) else "")
+        + ": a data set without labels can't be trained on"
+    )
+
+
+def _image(image: Any, where: str) -> Tensor:
+    """As bytes, (C, H, W)."""
+    if isinstance(image, Image.Image):
+        kept = image if image.mode in ("L", "RGB") else image.convert("RGB")
+        image = np.asarray(kept)
+    if isinstance(image, np.ndarray):
+        image = torch.from_numpy(np.array(image))
+        image = image.unsqueeze(0) if image.ndim == 2 else image.movedim(-1, 0)
+    if not isinstance(image, Tensor) or image.ndim != 3 or not len(image) <= 4:
+        raise TypeError(
+            f"the image of {where} must be a PIL image, an array (H, W) or (H, W, C), or a tensor "
+            f"(C, H, W), got {type(image).__name__} {tuple(getattr(image, 'shape', ()))}"
+        )
+    if image.dtype == torch.uint8:
+        return image.contiguous()
+    low, high = float(image.min()), float(image.max())
+    if not image.is_floating_point() or not (low >= 0 and high <= 1):
+        raise ValueError(
+            f"the image of {where} must hold bytes or numbers in [0, 1], got {image.dtype} in "
+            f"[{low:g}, {high:g}]: leave standardisation out, a run does that itself"
+        )
+    return (image * 255).round().to(torch.uint8).contiguous()
+
+
+def _label(label: Any, where: str) -> int:
+    if isinstance(label, Tensor | np.ndarray) and label.ndim == 0:
+        label = label.item()
+    if not isinstance(label, Integral) or isinstance(label, bool) or label < 0:
+        raise TypeError(
+            f"the label of {where} must be the number of a class, 0 or more, got "
+            f"{type(label).__name__} {label!r}. For maps return sfumato.data.DataSplits"
+        )
+    return int(label)
+
+
+def _size(image: Tensor) -> tuple[int, ...]:
+    return tuple(image.shape)
