@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
@@ -12,6 +13,9 @@ from sfumato._core.checks import check_choice, check_number
 from sfumato.augment.protocol import BatchAugment, LocatedAugment, Sample
 from sfumato.labels.objectness import box_objectness, mask_objectness, window_objectness
 from sfumato.labels.targets import objectness_labels
+
+LabelSample = Callable[[Sample], Tensor]
+"""From a batch after its crops to the probabilities (N, num_classes) that it is trained on."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class LabelledAugment:
     """
 
     num_classes: int
-    labels: ObjectnessLabels | None = None
+    labels: ObjectnessLabels | LabelSample | None = None
     inner: LocatedAugment | None = None
 
     @property
@@ -68,14 +72,12 @@ class LabelledAugment:
 
     def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample:
         """The augmented batch with `soft_label`, and `objectness` where it decides the label."""
-        by_mask = self.labels is not None and self.labels.by == "mask"
-        unused = ("objectness",) if by_mask else ("objectness", "masks")
-        source = {key: value for key, value in sample.items() if key not in unused}
+        source = {key: value for key, value in sample.items() if key not in self._unused()}
         moved = source
         if self.inner is not None:
             moved = self.inner.apply(source, uniforms, void=void)
         soft_label = torch.nn.functional.one_hot(moved["label"], self.num_classes).float()
-        if self.labels is not None:
+        if isinstance(self.labels, ObjectnessLabels):
             moved = {**moved, "objectness": self._objectness(source, moved, uniforms)}
             soft_label = objectness_labels(
                 soft_label,
@@ -83,9 +85,28 @@ class LabelledAugment:
                 beta=self.labels.beta,
                 absent=self.labels.absent,
             )
+        elif self.labels is not None:
+            soft_label = self._labelled(moved, self.labels)
         if "context" in moved:
             soft_label[moved["context"]] = 1 / self.num_classes
         return {**moved, "soft_label": soft_label}
+
+    def _unused(self) -> tuple[str, ...]:
+        """Annotations that need not be moved with the image."""
+        if isinstance(self.labels, ObjectnessLabels) and self.labels.by == "mask":
+            return ("objectness",)
+        is_by_box = self.labels is None or isinstance(self.labels, ObjectnessLabels)
+        return ("objectness", "masks") if is_by_box else ("objectness",)
+
+    def _labelled(self, sample: Sample, label: LabelSample) -> Tensor:
+        found, expected = label(sample), (len(sample["label"]), self.num_classes)
+        if not isinstance(found, Tensor) or found.shape != expected:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else ""
+            raise ValueError(
+                f"labels must give probabilities {expected}, one for each class of each image, "
+                f"got {type(found).__name__} {shape}"
+            )
+        return found.clone()  # context-only images are written into it
 
     def _objectness(self, source: Sample, moved: Sample, uniforms: Tensor) -> Tensor:
         if "masks" in moved:
@@ -98,7 +119,7 @@ class LabelledAugment:
 
 
 def label_samples(
-    labels: ObjectnessLabels | None, train: Annotated, augment: BatchAugment | None
+    labels: ObjectnessLabels | LabelSample | None, train: Annotated, augment: BatchAugment | None
 ) -> BatchAugment | None:
     """The augmentation that a training set needs for its labels; as it is where they are hard.
 
@@ -107,7 +128,7 @@ def label_samples(
     """
     if labels is None and train.context is None:
         return augment
-    if labels is not None:
+    if isinstance(labels, ObjectnessLabels):
         needed = "boxes" if labels.by == "box" else "masks"
         if getattr(train, needed) is None:
             raise ValueError(

@@ -54,6 +54,10 @@ def analyse(
     full: Annotated[
         bool, typer.Option("--full", help="The papers' effort: hours rather than minutes.")
     ] = False,
+    modules: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the modules that runs name by import path; executes them."),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Show why trained networks behave as they do: Hessian, loss landscape, feature maps.
@@ -65,5 +69,5 @@ def analyse(
     from sfumato.report.analysis_page import write_analysis_page
 
     effort = FULL_EFFORT if full else Effort()
-    analyse_runs(runs, out, effort=effort, only=only or (), show=not quiet)
+    analyse_runs(runs, out, effort=effort, only=only or (), modules=modules, show=not quiet)
     say_where("Page", write_analysis_page(out))

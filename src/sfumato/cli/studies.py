@@ -90,8 +90,20 @@ def run(
     )
 
 
-def check(study: StudyFile, overrides: Overrides = None) -> None:
-    """Check a study file, its data, devices and networks, without training anything.
+def check(
+    study: StudyFile,
+    overrides: Overrides = None,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe/--no-probe",
+            help="Load the data, build the networks, push a batch through each method.",
+        ),
+    ] = True,
+) -> None:
+    """Check a study file, its data, devices and methods, without training anything.
+
+    Modules that the study names are imported; `--no-probe` does no more than that.
 
     Example: `sfumato check study.yaml`
     """
@@ -99,7 +111,7 @@ def check(study: StudyFile, overrides: Overrides = None) -> None:
     from sfumato.study.preview import check_study
 
     content = load_study(study, overrides or [])
-    runs = check_study(content)
+    runs = check_study(content, probe=probe)
     _say(f"{study}: {len(content.methods)} methods, {runs} runs, no mistakes found")
 
 

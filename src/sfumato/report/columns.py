@@ -95,6 +95,7 @@ _SECONDARY_IDS = {
 }
 _BY_CLASS = "class_"
 _FLOOR = "_floor"
+_OWN = "own"
 _NOT_METRICS = {"samples", "pixels", "units", "objects"}
 _NOT_SPLITS = {"validation", "reliability", "cells", "by_class"}
 
@@ -109,6 +110,8 @@ def _description(key: str, split: str) -> Description:
     if (split, key) in IN_SPLIT:
         return IN_SPLIT[split, key]
     parent, _, last = split.rpartition(".")
+    if parent == _OWN:  # whatever a user calls a number: its direction is not for us to guess
+        return Description(f"{last} {key}".removesuffix(" value").replace("_", " "))
     if last.startswith(_BY_CLASS):  # `class_iou` holds one number for each class
         whole = _description(last.removeprefix(_BY_CLASS), parent)
         return whole._replace(title=f"{whole.title} {key}")
@@ -151,8 +154,12 @@ def _scalars(metrics: Mapping[str, Any], split: str) -> Iterator[tuple[str, str]
         if isinstance(value, Mapping):
             if key not in _NOT_SPLITS:
                 yield from _scalars(value, f"{split}.{key}" if split else key)
-        elif _is_number(value) and key not in _NOT_METRICS and not key.endswith(_FLOOR):
+        elif _is_number(value) and (_is_metric(key) or split.startswith(f"{_OWN}.")):
             yield split, key
+
+
+def _is_metric(key: str) -> bool:
+    return key not in _NOT_METRICS and not key.endswith(_FLOOR)
 
 
 def _is_number(value: Any) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
 from sfumato._core.files import read_yaml
+from sfumato._core.import_path import module_folder, searching
 from sfumato.engine import ConfigError, RunConfig, Strict, parse
 
 
@@ -26,6 +27,12 @@ class StudyConfig(Strict):
     recipe: dict[str, Any]
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
     seeds: list[int] = Field(default=[0], min_length=1)
+    _modules: Path | None = PrivateAttr(default_factory=module_folder)
+
+    @property
+    def modules(self) -> Path | None:
+        """The folder of the study file, beside which its own modules are found."""
+        return self._modules
 
     @field_validator("seeds")
     @classmethod
@@ -64,17 +71,22 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
         raise ConfigError(str(error)) from None
     if overrides and isinstance(content, Mapping):
         content = apply_overrides(content, overrides)
-    return parse(StudyConfig, content, str(path))
+    with searching(path.resolve().parent):
+        return parse(StudyConfig, content, str(path))
 
 
 def plan(study: StudyConfig) -> list[PlannedRun]:
-    """All runs of a study, seed by seed, so that a stopped study has compared all methods."""
+    """All runs of a study, seed by seed, so that a stopped study has compared all methods.
+
+    Modules that the study names are imported, to check parameters against their signatures.
+    """
     runs = []
-    for seed in study.seeds:
-        for method, changes in study.methods.items():
-            source = f"study {study.name}, method {method!r}"
-            config = parse(RunConfig, {**_merge(study.recipe, changes), "seed": seed}, source)
-            runs.append(PlannedRun(method, seed, config))
+    with searching(study.modules):
+        for seed in study.seeds:
+            for method, changes in study.methods.items():
+                source = f"study {study.name}, method {method!r}"
+                config = parse(RunConfig, {**_merge(study.recipe, changes), "seed": seed}, source)
+                runs.append(PlannedRun(method, seed, config))
     return runs
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from sfumato._core.files import write_json
+from sfumato._core.import_path import searching
+from sfumato._core.spec import DIGEST
 from sfumato.analysis import smoothing_profile
 from sfumato.engine.config.components import build_loss
 from sfumato.engine.config.parts import find_part
@@ -17,19 +19,20 @@ from sfumato.study.config import PlannedRun
 
 _STEPS = 60
 _CLASSES = 10
-_NOT_SHOWN = ("name", "ignore_index")
+_NOT_SHOWN = ("name", "ignore_index", DIGEST)
 
 
 def write_profiles(runs: Sequence[PlannedRun], folder: Path) -> None:
     """Write `profiles.json`: one profile for each different loss, named by its methods."""
     losses: dict[str, list[str]] = {}
-    for planned in runs:
-        spec = planned.config.loss
-        # The others compare the samples of a batch or keep a history: one sample has no profile.
-        if find_part("loss", spec["name"]).is_of_single_entries:
-            names = losses.setdefault(json.dumps(spec, sort_keys=True), [])
-            names += [] if planned.method in names else [planned.method]
-    found = {_title(names): _profile(json.loads(spec)) for spec, names in losses.items()}
+    with searching(runs[0].config.modules):
+        for planned in runs:
+            spec = planned.config.loss
+            # The others compare the samples of a batch or keep a history: no profile of one.
+            if find_part("loss", spec["name"]).is_of_single_entries:
+                names = losses.setdefault(json.dumps(spec, sort_keys=True), [])
+                names += [] if planned.method in names else [planned.method]
+        found = {_title(names): _profile(json.loads(spec)) for spec, names in losses.items()}
     write_json(folder / "profiles.json", found)
 
 

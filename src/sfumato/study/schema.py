@@ -10,6 +10,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
 from sfumato.engine import RunConfig
+from sfumato.engine.config.own_parts import Named
 from sfumato.engine.config.part_kinds import NAME_KINDS, SPEC_KINDS, Kind
 from sfumato.engine.config.parts import parts
 from sfumato.study.config import StudyConfig
@@ -32,6 +33,8 @@ def study_schema() -> dict[str, Any]:
         properties[kind] = _optional(_spec(kind)) if is_optional else _spec(kind)
     for kind in NAME_KINDS:
         definitions["EvaluateConfig"]["properties"][kind] |= _names(kind)
+    evaluations = {"type": "object", "additionalProperties": {"anyOf": _own("own")}}
+    definitions["EvaluateConfig"]["properties"]["own"] |= evaluations
     # What a detector's classifier is trained by is a recipe of its own, or a run's directory.
     recipe = {"anyOf": [{"$ref": "#/$defs/Changes"}, {"type": "string"}]}
     properties["classifier"] = _optional(recipe)
@@ -67,7 +70,17 @@ def _spec(kind: Kind) -> dict[str, Any]:
         properties = {key: _value(option) for key, option in part.options.items()}
         required = [k for k, o in part.options.items() if o.default is inspect.Parameter.empty]
         forms.append(_object({"name": said, **properties}, ["name", *required]))
-    return {"anyOf": forms}
+    return {"anyOf": [*forms, *_own(kind)]}
+
+
+def _own(kind: Named) -> list[dict[str, Any]]:
+    """A user's own part, whose parameters only its signature knows."""
+    families = "|".join(part.prefix for part in parts(kind).values() if part.is_family)
+    name = {
+        "type": "string",
+        "pattern": (f"^(?!{families})" if families else "^") + r"[\w.]+:[\w.]+$",
+    }
+    return [name, {"type": "object", "properties": {"name": name}, "required": ["name"]}]
 
 
 def _names(kind: Kind) -> dict[str, Any]:

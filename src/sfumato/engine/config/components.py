@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from sfumato._core.spec import Spec
 from sfumato.augment import BatchAugment, ObjectnessLabels
+from sfumato.augment.soft_labels import LabelSample
 from sfumato.data import ArrayDataset
 from sfumato.data.prepare import image_shape
 from sfumato.data.text.vocabulary import Vocabulary
-from sfumato.engine.config.part_kinds import Kind, Task
-from sfumato.engine.config.parts import resolve_part
-from sfumato.inputs import Mollify
+from sfumato.engine.config.own_parts import Named, check_built, is_of_a_batch
+from sfumato.engine.config.part_kinds import Task
+from sfumato.engine.config.parts import is_own, resolve_part
+from sfumato.engine.training.transforms import TransformBatch
 
 
-def build_part(kind: Kind, spec: Spec, *, task: Task | None = None, **supplied: Any) -> Any:
+def build_part(kind: Named, spec: Spec, *, task: Task | None = None, **supplied: Any) -> Any:
     """The part that a spec names; of what is supplied it gets what its signature asks for."""
     resolved = resolve_part(kind, spec, task)
     wanted = inspect.signature(resolved.build).parameters
@@ -27,7 +30,12 @@ def build_part(kind: Kind, spec: Spec, *, task: Task | None = None, **supplied: 
         for key, value in supplied.items()
         if key in wanted and key not in resolved.params
     }
-    return resolved.build(**taken, **resolved.params)
+    if is_of_a_batch(kind, resolved.build):
+        return partial(resolved.build, **taken, **resolved.params)
+    built = resolved.build(**taken, **resolved.params)
+    if is_own(kind, resolved.name):
+        check_built(kind, resolved.name, built)
+    return built
 
 
 def build_loss(
@@ -47,7 +55,7 @@ def build_loss(
         epochs: of the whole training, for losses that change on the way.
         class_weight: (C,), for losses that weigh classes.
     """
-    loss: nn.Module = build_part(
+    loss = build_part(
         "loss",
         spec,
         num_samples=num_samples,
@@ -55,7 +63,24 @@ def build_loss(
         epochs=epochs,
         class_weight=class_weight,
     )
-    return loss
+    return loss if isinstance(loss, nn.Module) else FunctionLoss(loss)
+
+
+class FunctionLoss(nn.Module):
+    """A loss that is a function, or an object that is called like one, as a module.
+
+    Args:
+        function: of (logits, target), and perhaps index; keeps nothing from batch to batch.
+    """
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        if hasattr(function, "end_epoch"):
+            raise TypeError(
+                f"{type(function).__name__} has `end_epoch`, so it remembers something: make it a "
+                "torch.nn.Module that keeps it in buffers, which are in checkpoints"
+            )
+        super().__init__()
+        self.forward = function  # its own signature tells whether it takes an index
 
 
 def build_model(spec: Spec, dataset: ArrayDataset) -> nn.Module:
@@ -108,11 +133,11 @@ def build_augmentation(spec: Spec | None) -> BatchAugment | None:
     return None if spec is None else build_part("augment", spec)
 
 
-def build_labels(spec: Spec | None) -> ObjectnessLabels | None:
+def build_labels(spec: Spec | None, *, num_classes: int) -> ObjectnessLabels | LabelSample | None:
     """How labels are made from the image, or None for the data's own."""
-    return None if spec is None else build_part("labels", spec)
+    return None if spec is None else build_part("labels", spec, num_classes=num_classes)
 
 
-def build_inputs(spec: Spec | None, *, num_classes: int) -> Mollify | None:
+def build_inputs(spec: Spec | None, *, num_classes: int) -> TransformBatch | None:
     """The input smoothing that a spec names."""
     return None if spec is None else build_part("inputs", spec, num_classes=num_classes)

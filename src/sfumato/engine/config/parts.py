@@ -3,6 +3,9 @@
 Configuration, `sfumato list`, the JSON schema, the command line, the contract tests and the
 benchmark of the losses read it, so a line here is all that a new part needs. The callable's
 signature is the list of its options; what a loss needs is declared on its class.
+
+A name is looked up in one order: a line of the table; a member of a family, as
+`torchvision:resnet18`; anything else with a colon is the import path of a user's own part.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ from functools import partial
 from typing import Any
 
 from sfumato import corruptions, labels
-from sfumato._core.spec import Resolved, Spec, parameters, resolve
+from sfumato._core.import_path import is_import_path
+from sfumato._core.spec import DIGEST, Resolved, Spec, parameters, resolve
 from sfumato.augment import ObjectnessLabels
 from sfumato.augment.named import AUGMENTATIONS
 from sfumato.data import DETECTION_SOURCES, SOURCES
 from sfumato.data.load import SEGMENTATION_SOURCES
 from sfumato.engine.config.library_networks import timm_network, torchvision_network
-from sfumato.engine.config.part_kinds import Kind, Task
+from sfumato.engine.config.own_parts import OWN_SUPPLIED, OWN_TASKS, Named, import_part
+from sfumato.engine.config.part_kinds import Task
 from sfumato.engine.config.weight_files import with_weights
 from sfumato.engine.training.transforms import mollify
 from sfumato.models import (
@@ -36,7 +41,7 @@ from sfumato.models import (
 from sfumato.predictions import MCDropout, TemporalSmoother
 
 # Set from the data or by the run, never by the user.
-SUPPLIED: Mapping[Kind, tuple[str, ...]] = {
+SUPPLIED: Mapping[Named, tuple[str, ...]] = {
     "model": (
         *("num_classes", "in_channels", "image_size", "data_size", "classifier", "mean", "std"),
         *("vocabulary_size", "embeddings"),
@@ -59,12 +64,14 @@ class Part:
         name: its name there; `torchvision:NAME` is a family, with anything in place of NAME.
         build: makes it; a family's takes NAME first.
         tasks: the tasks that can use it.
+        source_digest: of a part that is named by its import path, of its code.
     """
 
-    kind: Kind
+    kind: Named
     name: str
     build: Callable[..., Any]
     tasks: tuple[Task, ...] = ("classify", "segment")
+    source_digest: str | None = None
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -78,6 +85,8 @@ class Part:
 
         Then it is the user's, to resize the images to.
         """
+        if is_own(self.kind, self.name):
+            return OWN_SUPPLIED.get(self.kind, ())
         names = SUPPLIED.get(self.kind, ())
         return tuple(each for each in names if each != "image_size" or not self.takes("data_size"))
 
@@ -169,7 +178,7 @@ PARTS: tuple[Part, ...] = (
 )
 
 
-def parts(kind: Kind, task: Task | None = None) -> dict[str, Part]:
+def parts(kind: Named, task: Task | None = None) -> dict[str, Part]:
     """The parts of a kind by name, families included; with a task, those that it can use.
 
     Example:
@@ -183,11 +192,12 @@ def parts(kind: Kind, task: Task | None = None) -> dict[str, Part]:
     }
 
 
-def find_part(kind: Kind, name: str) -> Part:
-    """The part of this name, which may be a member of a family.
+def find_part(kind: Named, name: str) -> Part:
+    """The part of this name: a line of the table, a member of a family, or a user's own.
 
     Raises:
         KeyError: there is none; `resolve_part` says so in words.
+        ValueError, TypeError: a user's own that can't be imported or called.
 
     Example:
         >>> find_part("model", "torchvision:fcn_resnet50").tasks
@@ -196,30 +206,73 @@ def find_part(kind: Kind, name: str) -> Part:
     return _named(kind, name)[name]
 
 
-def resolve_part(kind: Kind, spec: Spec, task: Task | None = None) -> Resolved:
-    """Check a spec against the table without calling anything; see `resolve`.
+def is_own(kind: Named, name: object) -> bool:
+    """Whether a name is the import path of a user's own part; nothing is imported.
+
+    Example:
+        >>> is_own("model", "my_models:Net"), is_own("model", "torchvision:resnet18")
+        (True, False)
+    """
+    families = tuple(part.prefix for part in parts(kind).values() if part.is_family)
+    is_member = isinstance(name, str) and name.startswith(families)
+    return kind in OWN_TASKS and is_import_path(name) and not is_member
+
+
+def own_names(config: Mapping[str, Any]) -> list[str]:
+    """The import paths in a run's configuration as it is on disk; nothing is imported."""
+    specs: list[tuple[Named, Any]] = [(kind, config.get(kind)) for kind in OWN_TASKS]
+    evaluations = (config.get("evaluate") or {}).get("own") or {}
+    specs += [("own", spec) for spec in evaluations.values()]
+    named = [
+        (kind, each.get("name") if isinstance(each, Mapping) else each) for kind, each in specs
+    ]
+    names = [str(name) for kind, name in named if is_own(kind, name)]
+    recipe = config.get("classifier")
+    return names + (own_names(recipe) if isinstance(recipe, Mapping) else [])
+
+
+def resolve_part(kind: Named, spec: Spec, task: Task | None = None) -> Resolved:
+    """Check a spec against the table, or a user's own part, without calling anything.
 
     Args:
         kind: what the spec names.
-        spec: a name, or a mapping with `name` and parameters.
+        spec: a name, or a mapping with `name` and parameters. A user's own part may have its
+            `source_digest` there, as a run's configuration does: then it must still be that.
         task: leave out the parts that this task can't use.
+
+    Raises:
+        ValueError, TypeError: as `resolve`; also code that has changed since.
     """
     name = spec.get("name") if isinstance(spec, Mapping) else spec
     found = _named(kind, name)
     table = {key: part.build for key, part in found.items() if task in (None, *part.tasks)}
     chosen = found.get(name) if isinstance(name, str) else None
     supplied = SUPPLIED.get(kind, ()) if chosen is None else chosen.supplied
-    return resolve(spec, table, kind, supplied=supplied)
+    if not is_own(kind, name):
+        hint = ", or name your own as package.module:Name" if kind in OWN_TASKS else ""
+        return resolve(spec, table, kind, supplied=supplied, hint=hint)
+    given = dict(spec) if isinstance(spec, Mapping) else {"name": spec}
+    said, digest = given.pop(DIGEST, None), found[str(name)].source_digest
+    if said not in (None, digest):
+        raise ValueError(
+            f"{kind} {name!r}: its code has changed since this run was planned (its digest is "
+            f"{digest}, not {said}). Start the study again: a changed part is a new run"
+        )
+    checked = resolve(given, table, kind, supplied=supplied)
+    return dataclasses.replace(checked, source_digest=digest)
 
 
-def _named(kind: Kind, name: Any) -> dict[str, Part]:
-    """The parts of a kind, with the member of a family that has this name instead of families."""
+def _named(kind: Named, name: Any) -> dict[str, Part]:
+    """The parts of a kind, with the one that has this name in place of families."""
     found = parts(kind)
     members = {}
     for family in [part for part in found.values() if part.is_family]:
         del found[family.name]
         if isinstance(name, str) and name.startswith(family.prefix):
             members[name] = _member(family, name)
+    if is_own(kind, name):
+        build, digest = import_part(kind, name)
+        members[name] = Part(kind, name, build, OWN_TASKS[kind], digest)
     return {**found, **members}
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from sfumato._core.import_path import searching
 from sfumato._core.tokens import UNKNOWN
 from sfumato.augment import label_samples
-from sfumato.data import DataSplits, load_detection_data, single_objects
+from sfumato.data import ArrayDataset, DataSplits, load_detection_data, single_objects
 from sfumato.data.prepare import image_shape
 from sfumato.data.text.vocabulary import Vocabulary
 from sfumato.engine.config.components import (
@@ -21,10 +21,11 @@ from sfumato.engine.config.components import (
     without_download,
 )
 from sfumato.engine.config.devices import build_fabric
+from sfumato.engine.config.first_batch import check_logits, one_line, push_batch
 from sfumato.engine.config.input_rules import check_input_kind
 from sfumato.engine.config.library_networks import check_pretrained
 from sfumato.engine.config.run_config import RunConfig
-from sfumato.engine.config.sections import ConfigError, content_hash, parse
+from sfumato.engine.config.sections import content_hash, parse
 from sfumato.engine.evaluation.context import objectness_of
 from sfumato.engine.evaluation.pixels import smooth_streams
 from sfumato.engine.runs.networks import load_network
@@ -33,15 +34,18 @@ from sfumato.engine.training.trained_parameters import parameter_groups
 from sfumato.predictions import MCDropout
 
 _DEVICE_KEYS = {"accelerator", "devices", "strategy", "precision", "num_nodes"}
+_BATCH, _EVALUATED = 4, 64
 
 
 class _Images(NamedTuple):
-    """What a network takes from its data."""
+    """What a network takes from its data, and a few samples where it labels images or pixels."""
 
     num_classes: int
     in_channels: int
     image_size: tuple[int, int]
     vocabulary: Vocabulary | None = None
+    train: ArrayDataset | None = None
+    test: ArrayDataset | None = None
 
     def blank(self, rows: int) -> torch.Tensor:
         """Black images, or texts of full length that are all unknown words."""
@@ -51,11 +55,12 @@ class _Images(NamedTuple):
 
 
 def check_runs(configs: Sequence[RunConfig], *, devices: bool = True) -> None:
-    """Raise, in one line, what would make a run fail that looks at data, devices and networks.
+    """Raise, in one line, what would make a run fail, from data, devices, networks and one batch.
 
     Every distinct data source is loaded once, every distinct network is built once and given two
-    blank images. Nothing is trained, and no pretrained weights are fetched. Pass the runs that
-    wait: what has finished needs neither data nor devices.
+    blank images, and each method takes a small batch as far as the gradient of its loss. Nothing
+    is trained, and no pretrained weights are fetched. Pass the runs that wait: what has finished
+    needs neither data nor devices.
 
     Args:
         configs: the configurations of the runs.
@@ -63,8 +68,9 @@ def check_runs(configs: Sequence[RunConfig], *, devices: bool = True) -> None:
 
     Raises:
         ConfigError: the data can't be loaded or lacks what a run needs of it, the devices don't
-            exist, or a network can't be built, doesn't take the images, or has no dropout for
-            `predict.mc_dropout`, `evaluate.ensemble_sizes` or `train.passes`.
+            exist, a network can't be built, doesn't take the images, or has no dropout for
+            `predict.mc_dropout`, `evaluate.ensemble_sizes` or `train.passes`, or a part does not
+            do with a batch what its kind must.
 
     Example:
         >>> data = {"name": "scenes", "train": 20, "validation": 5, "test": 5}
@@ -74,20 +80,30 @@ def check_runs(configs: Sequence[RunConfig], *, devices: bool = True) -> None:
         ...
         sfumato.engine.config.sections.ConfigError: model resnet: predict.mc_dropout ...
     """
-    every = [each for config in configs for each in (*_recipe(config), config)]
+    with searching(configs[0].modules if configs else None):
+        _check([each for config in configs for each in (*_recipe(config), config)], devices)
+
+
+def _check(every: Sequence[RunConfig], devices: bool) -> None:
     if devices:
         for config in _distinct(every, lambda each: each.train.model_dump(include=_DEVICE_KEYS)):
-            with _one_line("train"):
+            with one_line("train"):
                 build_fabric(config.train)
     images: dict[str, _Images] = {}
     for source in _distinct(every, lambda each: each.data):
         name = content_hash(source.data)
         users = [each for each in every if content_hash(each.data) == name]
-        with _one_line(f"data {source.data['name']}"):
+        with one_line(f"data {source.data['name']}"):
             images[name] = _look_at(users)
+    networks: dict[str, nn.Module] = {}
     for config in _distinct(every, _network_content):
-        with _one_line(f"model {config.model['name']}"):
-            _check_network(config, images)
+        with one_line(f"model {config.model['name']}"):
+            networks[content_hash(_network_content(config))] = _checked_network(config, images)
+    for config in _distinct(every, _method_content):
+        few = images[content_hash(config.data)]
+        if few.train is not None and few.test is not None:
+            network = networks[content_hash(_network_content(config))]
+            push_batch(config, network, few.train, few.test)
 
 
 def _recipe(config: RunConfig) -> list[RunConfig]:
@@ -107,11 +123,22 @@ def _look_at(users: Sequence[RunConfig]) -> _Images:
     for config in users:
         check_input_kind(config, is_text=data.train.vocabulary is not None)
         _check_annotations(config, data)
-    return _Images(data.train.num_classes, *image_shape(data.train), data.train.vocabulary)
+    return _Images(
+        data.train.num_classes,
+        *image_shape(data.train),
+        data.train.vocabulary,
+        _first(data.train, min(_BATCH, users[0].train.batch_size)),
+        _first(data.test, _EVALUATED),
+    )
+
+
+def _first(dataset: ArrayDataset, count: int) -> ArrayDataset:
+    return dataset.subset(torch.arange(min(count, len(dataset))))
 
 
 def _check_annotations(config: RunConfig, data: DataSplits) -> None:
-    label_samples(build_labels(config.labels), data.train, None)
+    labels = build_labels(config.labels, num_classes=data.train.num_classes)
+    label_samples(labels, data.train, None)
     if config.objects is not None:
         single_objects(data.train.subset(torch.arange(1)))
     if config.evaluate.context:
@@ -132,10 +159,18 @@ def _network_content(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _check_network(config: RunConfig, images: dict[str, _Images]) -> None:
+def _method_content(config: RunConfig) -> dict[str, Any]:
+    """All that decides what happens to a batch, whatever the seed and the number of epochs."""
+    parts = {"task", "data", "model", "loss", "augment", "inputs", "labels", "classifier"}
+    content = config.model_dump(mode="json", include=parts)
+    return {**content, "own": config.evaluate.own, **_network_content(config)}
+
+
+def _checked_network(config: RunConfig, images: dict[str, _Images]) -> nn.Module:
     if config.task == "detect":
-        parameter_groups(_build_detector(config, images), config.train)
-        return
+        detector = _build_detector(config, images)
+        parameter_groups(detector, config.train)
+        return detector
     given = images[content_hash(config.data)]
     network = _build_classifier(config, given)
     parameter_groups(network, config.train)
@@ -143,14 +178,21 @@ def _check_network(config: RunConfig, images: dict[str, _Images]) -> None:
     blank = given.blank(rows)
     with torch.no_grad():
         logits = network.train()(blank)
-        _check_logits(logits, blank, given.num_classes)
+        check_logits(logits, blank, given.num_classes, one_label=config.task == "classify")
         if users := _dropout_users(config):
             _check_dropout(network, blank, users)
+    return network
 
 
 def _build_classifier(config: RunConfig, given: _Images) -> nn.Module:
     check_pretrained(config.model["name"], config.model.get("pretrained"))
-    return build_network(without_download(config.model), **given._asdict())
+    return build_network(
+        without_download(config.model),
+        num_classes=given.num_classes,
+        in_channels=given.in_channels,
+        image_size=given.image_size,
+        vocabulary=given.vocabulary,
+    )
 
 
 def _build_detector(config: RunConfig, images: dict[str, _Images]) -> nn.Module:
@@ -169,16 +211,6 @@ def _build_detector(config: RunConfig, images: dict[str, _Images]) -> nn.Module:
         std=(1.0,) * 3,
     )
     return detector
-
-
-def _check_logits(logits: Any, images: torch.Tensor, num_classes: int) -> None:
-    if isinstance(logits, torch.Tensor) and logits.shape[:2] == (len(images), num_classes):
-        return
-    found = getattr(logits, "shape", None)
-    raise ValueError(
-        f"in training it must return logits ({len(images)}, {num_classes}, ...) for "
-        f"{len(images)} images, it returned {type(logits).__name__} {found and tuple(found)}"
-    )
 
 
 def _dropout_users(config: RunConfig) -> list[str]:
@@ -209,15 +241,3 @@ def _distinct(
     for config in configs:
         first.setdefault(content_hash(content(config)), config)
     return list(first.values())
-
-
-@contextmanager
-def _one_line(where: str) -> Iterator[None]:
-    """Whatever fails inside would fail in every run: say it once, as a mistake in the study."""
-    try:
-        yield
-    except Exception as error:
-        message = " ".join(str(error).split())
-        kind = "" if isinstance(error, ValueError | TypeError | OSError) else type(error).__name__
-        said = ": ".join(part for part in (where, kind, message) if part)
-        raise ConfigError(said) from error

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, cast
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
+from sfumato._core.import_path import module_folder
 from sfumato._core.spec import Spec
 from sfumato.augment.named import mixes
 from sfumato.corruptions import CORRUPTIONS, PERTURBATIONS
+from sfumato.engine.config.own_parts import Named
 from sfumato.engine.config.part_kinds import SPEC_KINDS, Kind, Task
 from sfumato.engine.config.parts import parts, resolve_part
 from sfumato.engine.config.sections import Strict, TrainConfig, parse
@@ -58,7 +61,8 @@ class EvaluateConfig(Strict):
     `context` measures confidence on context-only test images and against objectness,
     `perturbations` how steady predictions stay along sequences of slightly changed images (the
     first `corrupted_images`, as for corruptions), `temperature` the test set and the corrupted
-    images after a temperature that was fitted on validation predictions.
+    images after a temperature that was fitted on validation predictions. `own` are functions of
+    the user's by import path, each under the title that its numbers have in `metrics.json`.
     """
 
     resamples: int = Field(1000, ge=0)
@@ -69,6 +73,18 @@ class EvaluateConfig(Strict):
     context: bool = Field(False, exclude_if=_unused)
     perturbations: Literal["all"] | list[str] = Field([], exclude_if=_unused)
     temperature: bool = Field(False, exclude_if=_unused)
+    own: dict[str, dict[str, Any]] = Field({}, exclude_if=lambda value: not value)
+
+    @field_validator("own", mode="before")
+    @classmethod
+    def _own(cls, specs: Any) -> Any:
+        """Each is kept resolved; its title is a key of `metrics.json`, where dots part keys."""
+        if not isinstance(specs, Mapping):
+            return specs
+        for title in specs:
+            if not isinstance(title, str) or not title.strip() or "." in title:
+                raise ValueError(f"a title must be a text without dots, got {title!r}")
+        return {title: _resolved("own", spec) for title, spec in specs.items()}
 
     @model_validator(mode="after")
     def _known(self) -> EvaluateConfig:
@@ -87,6 +103,15 @@ class EvaluateConfig(Strict):
     @property
     def perturbation_names(self) -> tuple[str, ...]:
         return PERTURBATIONS if self.perturbations == "all" else tuple(self.perturbations)
+
+
+def _resolved(kind: Named, spec: Spec) -> dict[str, Any]:
+    try:
+        found = resolve_part(kind, spec)
+        has_file = kind == "model" and "weights_digest" in found.params
+        return with_digest(found.config) if has_file else found.config
+    except TypeError as error:  # pydantic reports ValueError only
+        raise ValueError(str(error)) from None
 
 
 def _check_names(kind: Kind, names: tuple[str, ...]) -> None:
@@ -121,6 +146,12 @@ class RunConfig(Strict):
     # Set by itself, so that runs whose numbers changed have another name: 2 where mixing and
     # mollification have random numbers of their own, apart from those of dropout.
     streams: Literal[2] | None = Field(None, exclude_if=_unused)
+    _modules: Path | None = PrivateAttr(default_factory=module_folder)
+
+    @property
+    def modules(self) -> Path | None:
+        """The folder of the user's own modules; no part of the run, whose name has their digest."""
+        return self._modules
 
     @model_validator(mode="before")
     @classmethod
@@ -141,11 +172,7 @@ class RunConfig(Strict):
         kind = cast(Kind, info.field_name)
         if spec is None and cls.model_fields[kind].default is None:
             return None
-        try:
-            found = resolve_part(kind, cast(Spec, spec)).config
-            return with_digest(found) if kind == "model" else found
-        except TypeError as error:  # pydantic reports ValueError only
-            raise ValueError(str(error)) from None
+        return _resolved(kind, cast(Spec, spec))
 
     @field_validator("classifier", mode="before")
     @classmethod

@@ -8,7 +8,7 @@ from sfumato.data.load import SOURCES, TEXT_SOURCES
 from sfumato.engine.config.components import build_augmentation
 from sfumato.engine.config.input_rules import check_input_kind
 from sfumato.engine.config.part_kinds import Kind, Task
-from sfumato.engine.config.parts import find_part, parts, resolve_part
+from sfumato.engine.config.parts import find_part, is_own, parts, resolve_part
 from sfumato.engine.training.transforms import batch_transform
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _check_segment(config: RunConfig) -> None:
     )
     wanted = config.evaluate
     _require(not wanted.corruption_names, "evaluate.corruptions is for task: classify")
-    for name in ("ensemble_sizes", "perturbations", "temperature", "context"):
+    for name in ("ensemble_sizes", "perturbations", "temperature", "context", "own"):
         _require(not getattr(wanted, name), f"evaluate.{name} is for task: classify")
     if config.class_weight != "equal":
         takers = [each.name for each in parts("loss").values() if each.takes("class_weight")]
@@ -158,7 +158,7 @@ def _check_targets(config: RunConfig) -> None:
     if loss.takes_soft_targets:
         return
     softens = {
-        "inputs": config.inputs is not None,
+        "inputs": config.inputs is not None and not is_own("inputs", config.inputs["name"]),
         "augment": batch_transform(2, build_augmentation(config.augment), None) is not None,
         "labels": config.labels is not None,
         "objects.context": config.objects is not None and config.objects.context > 0,

@@ -10,14 +10,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from sfumato._core.files import read_json, write_atomically, write_json
-from sfumato.data import ArrayDataset, TensorLoader, load_data
+from sfumato._core.import_path import searching
+from sfumato.data import ArrayDataset, TensorLoader
 from sfumato.engine.config.components import build_augmentation
 from sfumato.engine.config.run_config import RunConfig
-from sfumato.engine.config.sections import ConfigError, parse
+from sfumato.engine.config.sections import ConfigError
 from sfumato.engine.evaluation.analyses import ANALYSES, Analysis, Effort, Subject, key_numbers
 from sfumato.engine.runs.directory import RunDirectory
-from sfumato.engine.runs.networks import load_network
+from sfumato.engine.runs.networks import load_network, read_config
 from sfumato.engine.runs.progress import progress_bar
+from sfumato.engine.runs.splits import load_splits
 from sfumato.engine.runs.titles import title_of_run
 
 
@@ -27,6 +29,7 @@ def analyse(
     *,
     effort: Effort | None = None,
     only: Sequence[str] = (),
+    modules: Path | None = None,
     show: bool = True,
 ) -> dict[str, Any]:
     """Analyse the trained networks of finished runs; `analysis.json` and a picture for each kind.
@@ -36,6 +39,8 @@ def analyse(
         out: folder to write.
         effort: how much to compute.
         only: names of the analyses wanted; all if empty.
+        modules: the folder of the modules that runs name by import path; they are imported only
+            where this is given.
         show: whether to draw a progress bar.
 
     Returns:
@@ -53,7 +58,7 @@ def analyse(
     summary: dict[str, dict[str, float]] = {}
     with progress_bar("analysing", len(titles) * (len(chosen) + 1), show=show) as bar:
         for title, path in titles.items():
-            subject = _subject(path, effort)
+            subject = _subject(path, effort, modules)
             for each in chosen:
                 found = each.measure(subject, effort)
                 if found is not None:
@@ -99,15 +104,16 @@ def _choose(only: Sequence[str]) -> list[Analysis]:
     return [each for each in ANALYSES if not only or each.name in only]
 
 
-def _subject(path: Path, effort: Effort) -> Subject:
+def _subject(path: Path, effort: Effort, modules: Path | None) -> Subject:
     run = RunDirectory(path)
     if not (path / "config.yaml").exists():
         raise FileNotFoundError(f"{path} holds no config.yaml: pass a run's directory or a study's")
-    config = parse(RunConfig, run.config(), str(path / "config.yaml"))
+    config = read_config(run, modules=modules)
     if config.task != "classify":
         raise ConfigError(f"{path}: only classifiers can be analysed, not the task {config.task!r}")
-    trained = load_network(run)
-    loader = _loader(load_data(config.data).train, config, trained.facts, effort)
+    trained = load_network(run, modules=modules)
+    with searching(config.modules):
+        loader = _loader(load_splits(config.data).train, config, trained.facts, effort)
     rates = [m.p for m in trained.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     return Subject(trained.network, loader, config.train.weight_decay, any(rates))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from sfumato.engine.evaluation.context import evaluate_context, objectness_metri
 from sfumato.engine.evaluation.corrupted import cell_arrays, measure_corrupted
 from sfumato.engine.evaluation.measured import Measured
 from sfumato.engine.evaluation.mistakes import write_mistakes
+from sfumato.engine.evaluation.own import evaluate_own
 from sfumato.engine.evaluation.predict import predict, predict_here
 from sfumato.engine.evaluation.replicates import Replicates
 from sfumato.engine.evaluation.robustness import predict_corrupted
@@ -117,8 +119,31 @@ class Evaluator:
             self._corrupted(part, scaler)
         if wanted.perturbation_names:
             self.metrics["perturbed"] = self._perturbed(part)
+        if wanted.own:
+            self.metrics["own"] = {title: self._own(title, test) for title in wanted.own}
         self.replicates.write(self.run.path)
         return self.metrics
+
+    def _own(self, title: str, test: ArrayDataset) -> dict[str, float]:
+        """What a function of the user's makes of the test set; its code is part of its spec."""
+        spec = self.config.evaluate.own[title]
+        what = f"own-{'-'.join(re.findall(r'[A-Za-z0-9]+', title))}"
+
+        def compute() -> dict[str, float]:
+            self._seed(what)
+            found = self.run.read_predictions("test")
+            with torch.no_grad():
+                return evaluate_own(
+                    spec,
+                    found,
+                    data=test,
+                    network=self.predictor.eval(),
+                    mean=self.mean,
+                    std=self.std,
+                )
+
+        content = {"predict": self.config.predict.model_dump(mode="json"), "own": spec}
+        return self.run.keep(what, content, compute)
 
     def _fitted_scaler(self) -> TemperatureScaler:
         """With the temperature that suits the validation set best, by NLL."""

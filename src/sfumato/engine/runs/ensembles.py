@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sfumato.engine.config.run_config import RunConfig
-from sfumato.engine.config.sections import parse
 from sfumato.engine.runs.directory import RunDirectory
-from sfumato.engine.runs.networks import TrainedNetwork, load_network
+from sfumato.engine.runs.networks import TrainedNetwork, load_network, read_config
 from sfumato.predictions import DeepEnsemble, MCDropout
 
 
-def load_predictor(run: str | Path | RunDirectory) -> TrainedNetwork | MCDropout:
+def load_predictor(
+    run: str | Path | RunDirectory, *, modules: str | Path | None = None
+) -> TrainedNetwork | MCDropout:
     """A run's network as its `predict` section uses it.
+
+    Args:
+        run: the run's directory.
+        modules: the folder of the user's own modules, as for `load_network`.
 
     Returns:
         The network, which gives logits, or with `mc_dropout` an `MCDropout` of it, which gives
         probabilities. Both take images that are not standardised yet.
     """
     directory = run if isinstance(run, RunDirectory) else RunDirectory(Path(run))
-    network = load_network(directory)
-    samples = parse(RunConfig, directory.config(), str(directory.path)).predict.mc_dropout
+    network = load_network(directory, modules=modules)
+    samples = read_config(directory, modules=modules).predict.mc_dropout
     return network if samples is None else MCDropout(network, samples)
 
 
-def load_ensemble(runs: Sequence[str | Path | RunDirectory]) -> DeepEnsemble:
+def load_ensemble(
+    runs: Sequence[str | Path | RunDirectory], *, modules: str | Path | None = None
+) -> DeepEnsemble:
     """The deep ensemble of several runs, usually one method with several seeds.
 
     Runs that predict with MC dropout join as `MCDropout` with their number of samples, so that
@@ -33,6 +39,7 @@ def load_ensemble(runs: Sequence[str | Path | RunDirectory]) -> DeepEnsemble:
 
     Args:
         runs: the runs' directories, at least one.
+        modules: the folder of the user's own modules, as for `load_network`.
 
     Returns:
         A module from uint8 images, or floating-point ones in [0, 1], to mean probabilities.
@@ -51,7 +58,7 @@ def load_ensemble(runs: Sequence[str | Path | RunDirectory]) -> DeepEnsemble:
     """
     if isinstance(runs, str | Path) or not runs:
         raise ValueError(f"runs must be a list of at least one run directory, got {runs!r}")
-    members = [load_predictor(run) for run in runs]
+    members = [load_predictor(run, modules=modules) for run in runs]
     classes = [_network(member).classes for member in members]
     for run, found in zip(runs, classes, strict=True):
         if found != classes[0]:

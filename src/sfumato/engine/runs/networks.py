@@ -11,13 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._core.files import read_json, read_unless_damaged, write_json
-from sfumato.data import ArrayDataset, load_data
+from sfumato._core.import_path import module_folder, searching
+from sfumato.data import ArrayDataset
 from sfumato.data.prepare import image_shape, input_statistics, preparation
 from sfumato.data.text.vocabulary import Vocabulary
 from sfumato.engine.config.components import build_network, without_weights
+from sfumato.engine.config.parts import own_names
 from sfumato.engine.config.run_config import RunConfig
-from sfumato.engine.config.sections import parse
+from sfumato.engine.config.sections import ConfigError, parse
 from sfumato.engine.runs.directory import RunDirectory
+from sfumato.engine.runs.splits import load_splits
 from sfumato.engine.training.checkpoint import load_weights, recover_checkpoint
 
 GIVEN = "given"
@@ -96,7 +99,9 @@ def write_network_facts(
     write_json(run.training / _FACTS, facts)
 
 
-def load_network(run: str | Path | RunDirectory) -> TrainedNetwork:
+def load_network(
+    run: str | Path | RunDirectory, *, modules: str | Path | None = None
+) -> TrainedNetwork:
     """The trained network of a run, in evaluation mode on the CPU, with its standardisation.
 
     Built from the run's `config.yaml`, `network.json` and its last checkpoint. Nothing is
@@ -105,37 +110,51 @@ def load_network(run: str | Path | RunDirectory) -> TrainedNetwork:
 
     Args:
         run: a run's directory, as in `STUDY/runs/HASH`.
+        modules: the folder of the modules that the run names by import path, which are imported,
+            and so executed, only where this is given.
 
     Returns:
         A module from uint8 images, or floating-point ones in [0, 1], to logits.
 
     Raises:
         FileNotFoundError: no such run, or it has not finished its first epoch.
-        ConfigError: its configuration is not one that this version runs.
+        ConfigError: its configuration is not one that this version runs, or it names modules of
+            its own and `modules` is not given, or their code has changed since.
 
     Example:
         >>> network = load_network("runs/quickstart/runs/0123456789ab")  # doctest: +SKIP
         >>> network(images).softmax(1)  # doctest: +SKIP
     """
     directory = run if isinstance(run, RunDirectory) else RunDirectory(Path(run))
-    config = _read_config(directory)
+    config = read_config(directory, modules=modules)
     recover_checkpoint(directory.checkpoint)
     weights = load_weights(directory.checkpoint)
-    facts = _read_facts(directory, config)
-    network = build_network(
-        without_weights(config.model),
-        num_classes=len(facts.classes),
-        in_channels=facts.in_channels,
-        image_size=facts.image_size,
-        vocabulary=facts.vocabulary,
-    )
+    with searching(config.modules):
+        facts = _read_facts(directory, config)
+        network = build_network(
+            without_weights(config.model),
+            num_classes=len(facts.classes),
+            in_channels=facts.in_channels,
+            image_size=facts.image_size,
+            vocabulary=facts.vocabulary,
+        )
     network.load_state_dict(weights)
     if config.train.channels_last:
         network.to(memory_format=torch.channels_last)
     return TrainedNetwork(network, facts).eval()
 
 
-def _read_config(directory: RunDirectory) -> RunConfig:
+def read_config(directory: RunDirectory, *, modules: str | Path | None = None) -> RunConfig:
+    """The configuration of a run, for what builds its parts again.
+
+    A run's directory may come from a stranger, and a part by import path can be any function of
+    any module: none is imported unless the caller, or the study that is being run, says where
+    the modules are.
+
+    Raises:
+        FileNotFoundError: no such run.
+        ConfigError: as `load_network`.
+    """
     path = directory.path / "config.yaml"
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; pass the directory of one run")
@@ -145,14 +164,21 @@ def _read_config(directory: RunDirectory) -> RunConfig:
             f"{directory.path} is of sfumato.evaluate, which keeps predictions and no network: "
             "evaluate the model itself"
         )
-    return parse(RunConfig, content, str(path))
+    folder = module_folder() if modules is None else Path(modules).resolve()
+    if folder is None and (named := own_names(content)):
+        raise ConfigError(
+            f"{path}: the run names parts by import path ({', '.join(named)}), whose modules this "
+            "would execute. Where you trust them, pass modules=, the folder that they are in"
+        )
+    with searching(folder):
+        return parse(RunConfig, content, str(path))
 
 
 def _read_facts(directory: RunDirectory, config: RunConfig) -> NetworkFacts:
     path = directory.training / _FACTS
     found = read_unless_damaged(path, read_json)
     if found is None:
-        train = load_data(config.data).train
+        train = load_splits(config.data).train
         write_network_facts(directory, train, *input_statistics(train))
         found = read_json(path)
     height, width = found["image_size"]

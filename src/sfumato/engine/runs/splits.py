@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from sfumato._core.spec import Spec
-from sfumato.data import DataSplits, load_data
+from sfumato.data import DataSplits
+from sfumato.engine.config.components import build_part
 
 
 def load_splits(spec: Spec) -> DataSplits:
-    """`load_data` for a run, which trains on one part, validates on another, tests on the third.
+    """The data of a run, which trains on one part, validates on another, tests on the third.
+
+    As `load_data`, and also a user's own by its import path.
 
     Raises:
         ValueError: a part without samples.
     """
-    data = load_data(spec)
+    data: DataSplits = build_part("data", spec)
     counts = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
     empty = [name for name, count in counts.items() if not count]
     if empty:

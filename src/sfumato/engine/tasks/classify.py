@@ -64,7 +64,8 @@ def build_trainer(
     augment = build_augmentation(config.augment)
     mollify = build_inputs(config.inputs, num_classes=num_classes)
     train = _training_set(data.train, config, loaders.mean)
-    labelled = label_samples(build_labels(config.labels), train, augment)
+    labels = build_labels(config.labels, num_classes=num_classes)
+    labelled = label_samples(labels, train, augment)
     if fabric.is_global_zero:
         write_network_facts(directory, data.train, loaders.mean, loaders.std)
     loader = loaders.training(train, labelled)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sfumato._core.files import read_json, read_unless_damaged, write_json
+from sfumato._core.import_path import searching
 from sfumato.engine.config.devices import build_fabric
 from sfumato.engine.config.run_config import RunConfig, training_content
 from sfumato.engine.config.sections import fingerprint
@@ -56,4 +57,5 @@ def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
                 write_json(file, {**environment_facts(fabric), **known})
         directory.repair_log()
     task = TASKS[config.task]
-    task(fabric, config, directory, show and fabric.is_global_zero)
+    with searching(config.modules):
+        task(fabric, config, directory, show and fabric.is_global_zero)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from sfumato._core.import_path import searching
 from sfumato.data import (
     ArrayDataset,
     DataSplits,
@@ -69,7 +70,7 @@ class Rehearsal:
     def costs(self, config: RunConfig) -> Costs:
         """What a run costs on one device; nothing is left on disk."""
         tasks = {"classify": self._classify, "segment": self._segment, "detect": self._detect}
-        with tempfile.TemporaryDirectory() as nowhere:
+        with searching(config.modules), tempfile.TemporaryDirectory() as nowhere:
             directory = RunDirectory(Path(nowhere) / "run")
             directory.begin(config.model_dump(mode="json"), training_content(config))
             fabric = Fabric(

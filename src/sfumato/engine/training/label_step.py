@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,9 +15,8 @@ from sfumato.data import Sample, TensorLoader
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.training.loop import Totals
 from sfumato.engine.training.together import SharedStream, gather_around, gather_rows
+from sfumato.engine.training.transforms import TransformBatch
 from sfumato.predictions import mean_log_probability
-
-TransformBatch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass

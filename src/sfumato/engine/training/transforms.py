@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +10,9 @@ from torch import Tensor
 
 from sfumato.augment import BatchAugment, Recipe
 from sfumato.inputs import Mollify
+
+TransformBatch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From images and targets to images and targets."""
 
 
 def mollify(
@@ -40,7 +43,7 @@ class BatchTransform:
 
     num_classes: int
     recipe: Recipe | None = None
-    mollify: Mollify | None = None
+    mollify: TransformBatch | None = None
 
     def __call__(self, images: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         if self.recipe is not None:
@@ -51,7 +54,7 @@ class BatchTransform:
 
 
 def batch_transform(
-    num_classes: int, augment: BatchAugment | None, mollification: Mollify | None
+    num_classes: int, augment: BatchAugment | None, mollification: TransformBatch | None
 ) -> BatchTransform | None:
     """The transform that a run needs, or None where its batches stay as they are."""
     recipe = augment if isinstance(augment, Recipe) and augment.mixing is not None else None

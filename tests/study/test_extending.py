@@ -1,0 +1,48 @@
+"""docs/extending.md: its files beside its study, checked and run, from another folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfumato.study import load_study, plan
+from sfumato.study.preview import check_study
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
+FILE = re.compile(r"^<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.M | re.S)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name, text in FILE.findall(PAGE.read_text(encoding="utf-8")):
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / "study.yaml"
+
+
+def test_every_kind_has_an_example(study: Path) -> None:
+    for run in plan(load_study(study)):
+        named = {run.config.data["name"], run.config.model["name"]}
+        assert all(":" in name for name in named)
+    text = study.read_text()
+    kinds = ("data", "model", "augment", "own", "loss", "inputs", "labels")
+    assert all(f"{kind}:" in text for kind in kinds)
+
+
+def test_the_page_runs_as_it_is_written(
+    study: Path, in_this_process: list[Any], sfumato: Callable[..., Any]
+) -> None:
+    assert check_study(load_study(study)) == 5
+    done = sfumato("run", str(study), "--out", "out", "--quiet", "evaluate.resamples=10")
+    assert done.status == 0, done.stderr
+    found = [json.loads(path.read_text()) for path in Path("out/runs").glob("*/metrics.json")]
+    assert len(found) == 5
+    for metrics in found:
+        assert 0 < metrics["own"]["tail"]["worst"] <= metrics["own"]["tail"]["mean"] < 1
+    assert not list(study.parent.glob("__pycache__"))
