@@ -28,13 +28,15 @@ from sfumato.report.audit_tables import (
     AuditTable,
     detail_tables,
     metrics_table,
+    model_tables,
+    shared_tables,
     time_text,
     verdict_table,
 )
 from sfumato.report.document import asset, embedded, head, script_of, section, table
 
 SCRIPTS = ("dom.js", "chart.js", "theme.js", "audit-figures.js", "audit.js")
-_LONGEST = 30
+_LONGEST = 12
 _HEIGHT = 900  # of the frame in a notebook, in pixels
 
 
@@ -98,11 +100,9 @@ def _below(found: Mapping[str, Any]) -> str:
     parts = []
     if len(found["models"]) > 1:
         parts.append(_section(verdict_table(found)))
+    parts += [_section(each) for each in shared_tables(found)]
     for place, model in enumerate(found["models"]):
-        for key in ("time", "sets"):
-            if model.get({"time": "by_time", "sets": "sets"}[key]):
-                parts.append(f"<div data-figure='{key}' data-model='{place}'></div>")
-    parts += [_section(each) for each in detail_tables(found)]
+        parts += [_section(each, place) for each in model_tables(model)]
     parts += [
         section(
             f"{model['name']}: all numbers",
@@ -119,8 +119,10 @@ def _below(found: Mapping[str, Any]) -> str:
     return "".join(parts)
 
 
-def _section(content: AuditTable) -> str:
+def _section(content: AuditTable, place: int = 0) -> str:
     shown = table(content.head, content.rows[:_LONGEST])
+    if content.figure:
+        shown = f"<div data-figure='{content.figure}' data-model='{place}'></div>{shown}"
     if len(content.rows) <= _LONGEST:
         return section(content.title, shown)
     rest = table(content.head, content.rows[_LONGEST:])

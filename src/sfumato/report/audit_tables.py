@@ -21,6 +21,7 @@ class AuditTable(NamedTuple):
     head: Sequence[str]
     rows: list[list[str]]
     on_page_only: bool = False
+    figure: str = ""  # that the page draws above it
 
 
 def verdict_table(found: Mapping[str, Any]) -> AuditTable:
@@ -40,6 +41,12 @@ def verdict_table(found: Mapping[str, Any]) -> AuditTable:
 
 def detail_tables(found: Mapping[str, Any]) -> list[AuditTable]:
     """Everything else, in the order in which it is read."""
+    by_model = [each for model in found["models"] for each in model_tables(model)]
+    return [*shared_tables(found), *by_model]
+
+
+def shared_tables(found: Mapping[str, Any]) -> list[AuditTable]:
+    """What is about all models: likelihood and ranking, comparisons, scaling."""
     tables = [_ranking(found)]
     for compared in found["comparisons"]:
         title = (
@@ -52,8 +59,6 @@ def detail_tables(found: Mapping[str, Any]) -> list[AuditTable]:
         head = ["model", "T", "ECE %", "scaled", "NLL", "scaled", "verdict"]
         rows = [_scaled_row(model) for model in scaled]
         tables.append(AuditTable("Temperature scaling", head, rows))
-    for model in found["models"]:
-        tables += model_tables(model)
     return tables
 
 
@@ -183,7 +188,9 @@ def _time_table(model: Mapping[str, Any]) -> AuditTable:
     named = [
         {**row, "name": time_text(row["start"], model["is_dated"])} for row in model["by_time"]
     ]
-    return _parts_table(f"{model['name']} over time", "from", named, on_page_only=True)
+    return _parts_table(f"{model['name']} over time", "from", named, on_page_only=True)._replace(
+        figure="time"
+    )
 
 
 def _class_thresholds(model: Mapping[str, Any]) -> AuditTable:
@@ -199,11 +206,12 @@ def _class_thresholds(model: Mapping[str, Any]) -> AuditTable:
 
 
 def _sets_table(model: Mapping[str, Any]) -> AuditTable:
-    head = ["sets", "hold the label %", "classes on average", "single class %", "empty %"]
+    head = ["sets", "hold the label %", "of the worst class %", "classes", "single %", "empty %"]
     rows = [
         [
             row["name"],
             f"{100 * row['coverage']:.1f}",
+            f"{100 * row['worst_class']:.1f}",
             f"{row['mean_size']:.2f}",
             f"{100 * row['single']:.1f}",
             f"{100 * row['empty']:.1f}",
@@ -211,7 +219,9 @@ def _sets_table(model: Mapping[str, Any]) -> AuditTable:
         for row in model["sets"]["rows"]
     ]
     promised = f"{100 * (1 - model['sets']['alpha']):g} %"
-    return AuditTable(f"{model['name']}: prediction sets that promise {promised}", head, rows)
+    return AuditTable(
+        f"{model['name']}: prediction sets that promise {promised}", head, rows, figure="sets"
+    )
 
 
 def _mistakes_table(model: Mapping[str, Any]) -> AuditTable:

@@ -12,6 +12,7 @@ from sfumato.engine.evaluation.audit_confidences import compare_confidences, eva
 from sfumato.engine.evaluation.audit_judgement import honest_draws, judge
 from sfumato.engine.evaluation.audit_outcomes import outcomes
 from sfumato.engine.evaluation.audit_scaling import after_scaling
+from sfumato.engine.evaluation.audit_sets import sets_of
 from sfumato.engine.evaluation.audit_tallies import NUM_BINS, Tallies
 from sfumato.engine.evaluation.audit_thresholds import (
     Target,
@@ -122,6 +123,8 @@ def judge_file(
     tallies.add(file)
     found = outcomes(file)
     judged = judge(file.name, tallies, group_by_value(found.samples()), metrics, generator)
+    if isinstance(file, PredictionFile):
+        judged["sets"] = sets_of(file)
     if target is not None:
         judged["thresholds"] = thresholds_of_rows(found, file.classes, target)
     return judged

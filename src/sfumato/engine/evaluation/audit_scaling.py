@@ -41,7 +41,7 @@ def after_scaling(
         try:
             if held_out.probs is not None:
                 check_distribution("probs", held_out.probs)
-            logits, held_out_logits, uniform = _logits(file, held_out)
+            logits, held_out_logits, uniform = shared_logits(file, held_out)
             scaler = TemperatureScaler().fit(held_out_logits, held_out.labels)
         except ValueError as error:
             raise PredictionFileError(f"{held_out.name}: {error}") from None
@@ -74,7 +74,9 @@ def after_scaling(
     }
 
 
-def _logits(file: PredictionFile, held_out: PredictionFile) -> tuple[Tensor, Tensor, float | None]:
+def shared_logits(
+    file: PredictionFile, held_out: PredictionFile
+) -> tuple[Tensor, Tensor, float | None]:
     """Of both files; of probabilities the logarithm, with the uniform ones mixed in where any is 0.
 
     A share that is fitted where nothing is 0 would only take the temperature's work.

@@ -178,10 +178,12 @@ function timeFigure(model) {
     "band: 95 % for all periods together.", picture);
 }
 
-// How many classes the prediction sets hold.
+// How many classes the prediction sets hold; of the scaled ones only those that change most.
+const DRAWN_SETS = ["THR", "APS", "APS, scaled", "RAPS"];
+
 function setsFigure(model) {
   const found = model.sets;
-  const rows = found.rows.filter((row) => row.sizes);
+  const rows = found.rows.filter((row) => DRAWN_SETS.includes(row.name));
   if (!rows.length) return null;
   const longest = Math.max(...rows.map((row) => row.sizes.length));
   const most = Math.max(...rows.flatMap((row) => row.sizes));
@@ -198,7 +200,8 @@ function setsFigure(model) {
   const names = rows.map((row, number) => ({ name: row.name, colour: COLOURS[number % COLOURS.length],
     dash: "", number: "" }));
   const made = figure(`${model.name}: sizes of the prediction sets`,
-    `Each set is to hold the label in ${format(1 - found.alpha, true, 0)} % of cases.`, picture);
+    `Each set is to hold the label in ${format(1 - found.alpha, true, 0)} % of cases.${
+      longest > 12 ? " The last bars: 12 classes or more." : ""}`, picture);
   made.insertBefore(legend(names), made.lastChild);
   return made;
 }
