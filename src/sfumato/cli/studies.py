@@ -53,7 +53,7 @@ def run(
         str | None, typer.Option(help="Seeds instead of the file's, as 0,1 or 0-4.")
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of every run; short for train.epochs=N.", min=1)
+        int | None, typer.Option(help="Epochs of every run; short for train.epochs=N.", min=0)
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and stop; nothing is written.")

@@ -4,6 +4,7 @@ from sfumato.models.faster_rcnn import faster_rcnn
 from sfumato.models.gpcn import GPCN, gpcn
 from sfumato.models.heads import GlobalMedianPool2d, Head, classifier
 from sfumato.models.network import StagedNetwork
+from sfumato.models.onnx_models import OnnxModel
 from sfumato.models.parts import SmoothOptions
 from sfumato.models.resnet import resnet
 from sfumato.models.text_transformer import TextTransformer, text_transformer
@@ -22,6 +23,7 @@ __all__ = [
     "GPCN",
     "GlobalMedianPool2d",
     "Head",
+    "OnnxModel",
     "PixelLogits",
     "SmoothOptions",
     "StagedNetwork",

@@ -17,7 +17,7 @@ RECIPE: dict[str, Any] = {"data": "scenes", "model": {"name": "resnet", "depth":
         ({"trian": {}}, r"trian: unknown key; did you mean 'train'\?"),
         ({"train": {"epohcs": 5}}, r"train\.epohcs: unknown key; did you mean 'epochs'\?"),
         ({"train": {"epochs": "5"}}, r"train\.epochs: .*integer, got '5' \(str\)"),
-        ({"train": {"epochs": 0}}, r"train\.epochs: .*greater than or equal to 1, got 0"),
+        ({"train": {"epochs": -1}}, r"train\.epochs: .*greater than or equal to 0, got -1"),
         ({"train": {"learning_rate": -1.0}}, r"train\.learning_rate: .*greater than 0"),
         ({"train": {"warmup_epochs": 20.0}}, r"train: warmup_epochs \(20\) must be below epochs"),
         ({"train": {"schedule": "multistep"}}, r"train: milestones .* need each other"),

@@ -25,6 +25,7 @@ from sfumato.augment.named import AUGMENTATIONS
 from sfumato.data import DETECTION_SOURCES, SOURCES
 from sfumato.data.load import SEGMENTATION_SOURCES
 from sfumato.engine.config.library_networks import timm_network, torchvision_network
+from sfumato.engine.config.onnx_networks import onnx_network
 from sfumato.engine.config.own_parts import OWN_SUPPLIED, OWN_TASKS, Named, import_part
 from sfumato.engine.config.part_kinds import Task
 from sfumato.engine.config.weight_files import with_weights
@@ -52,7 +53,7 @@ SUPPLIED: Mapping[Named, tuple[str, ...]] = {
     "corruptions": ("images", "name", "severity", "constants", "generator"),
     "perturbations": ("images", "name", "generator"),
 }
-_ANY = "NAME"
+_ANY = ("NAME", "FILE")
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Part:
     @property
     def prefix(self) -> str:
         """How the names of a family begin."""
-        return self.name.removesuffix(_ANY)
+        return self.name[: self.name.index(":") + 1]
 
     def takes(self, parameter: str) -> bool:
         """Whether `build` has a parameter of this name, as a loss with a history `num_samples`."""
@@ -143,6 +144,7 @@ PARTS: tuple[Part, ...] = (
     Part("model", "faster_rcnn", faster_rcnn, ("detect",)),
     Part("model", "torchvision:NAME", with_weights(torchvision_network)),
     Part("model", "timm:NAME", with_weights(timm_network), ("classify",)),
+    Part("model", "onnx:FILE", onnx_network, ("classify",)),
     Part("loss", "cross_entropy", labels.CrossEntropyLoss),
     Part("loss", "focal", labels.FocalLoss),
     Part("loss", "flsd", labels.FLSDLoss),

@@ -29,7 +29,7 @@ from sfumato.engine.config.sections import content_hash, parse
 from sfumato.engine.evaluation.context import objectness_of
 from sfumato.engine.evaluation.pixels import smooth_streams
 from sfumato.engine.runs.networks import load_network
-from sfumato.engine.runs.splits import load_splits
+from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.training.trained_parameters import parameter_groups
 from sfumato.predictions import MCDropout
 
@@ -139,6 +139,7 @@ def _first(dataset: ArrayDataset, count: int) -> ArrayDataset:
 def _check_annotations(config: RunConfig, data: DataSplits) -> None:
     labels = build_labels(config.labels, num_classes=data.train.num_classes)
     label_samples(labels, data.train, None)
+    image_statistics(config, data.train)
     if config.objects is not None:
         single_objects(data.train.subset(torch.arange(1)))
     if config.evaluate.context:
@@ -173,7 +174,8 @@ def _checked_network(config: RunConfig, images: dict[str, _Images]) -> nn.Module
         return detector
     given = images[content_hash(config.data)]
     network = _build_classifier(config, given)
-    parameter_groups(network, config.train)
+    if config.train.epochs:  # else there may be nothing to train, as in an ONNX file
+        parameter_groups(network, config.train)
     rows = 1 if config.train.batch_size == 1 else 2
     blank = given.blank(rows)
     with torch.no_grad():

@@ -50,6 +50,25 @@ class ObjectsConfig(Strict):
     context: float = Field(0.0, ge=0, lt=1)
 
 
+class StandardiseConfig(Strict):
+    """What images are standardised with, (x - mean) / std for x in [0, 1], channel by channel.
+
+    For networks that were trained elsewhere; without it the training set's own statistics.
+    """
+
+    mean: list[float] = Field(min_length=1)
+    std: list[float] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _possible(self) -> StandardiseConfig:
+        if len(self.mean) != len(self.std) or min(self.std) <= 0:
+            raise ValueError(
+                f"mean and std need one number for each channel, std above 0, got mean {self.mean} "
+                f"and std {self.std}"
+            )
+        return self
+
+
 def _unused(value: Any) -> bool:
     """Sections that came later are left out where unused, so that older runs keep their names."""
     return value is None or value is False or value == []
@@ -134,6 +153,7 @@ class RunConfig(Strict):
     inputs: dict[str, Any] | None = None
     labels: dict[str, Any] | None = Field(None, exclude_if=_unused)
     objects: ObjectsConfig | None = Field(None, exclude_if=_unused)
+    standardise: StandardiseConfig | None = Field(None, exclude_if=_unused)
     train: TrainConfig = TrainConfig()
     predict: PredictConfig = PredictConfig()
     evaluate: EvaluateConfig = EvaluateConfig()

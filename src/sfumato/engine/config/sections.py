@@ -38,9 +38,10 @@ class TrainConfig(Strict):
     average over all steps, `swa` the number of last epochs of a plain mean, `best` what is
     validated to choose an epoch: these weights predict in the end. `sam` is the radius of
     sharpness-aware minimisation.
+    With 0 `epochs` the network is evaluated as it comes, from its file of weights.
     """
 
-    epochs: int = Field(20, ge=1)
+    epochs: int = Field(20, ge=0)
     batch_size: int = Field(128, ge=1)
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     learning_rate: float = Field(0.1, gt=0)
@@ -68,7 +69,7 @@ class TrainConfig(Strict):
 
     @model_validator(mode="after")
     def _possible(self) -> TrainConfig:
-        if self.warmup_epochs >= self.epochs:
+        if 0 < self.epochs <= self.warmup_epochs:
             raise ValueError(
                 f"warmup_epochs ({self.warmup_epochs:g}) must be below epochs ({self.epochs})"
             )
@@ -82,7 +83,7 @@ class TrainConfig(Strict):
     def _one_way_to_keep_weights(self) -> TrainConfig:
         if self.swa is None:
             return self
-        if self.swa > self.epochs:
+        if 0 < self.epochs < self.swa:
             raise ValueError(f"swa ({self.swa}) must be at most epochs ({self.epochs})")
         for name in ("ema", "best"):
             if getattr(self, name) is not None:

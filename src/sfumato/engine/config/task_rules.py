@@ -9,6 +9,7 @@ from sfumato.engine.config.components import build_augmentation
 from sfumato.engine.config.input_rules import check_input_kind
 from sfumato.engine.config.part_kinds import Kind, Task
 from sfumato.engine.config.parts import find_part, is_own, parts, resolve_part
+from sfumato.engine.config.weight_files import ONNX
 from sfumato.engine.training.transforms import batch_transform
 
 if TYPE_CHECKING:
@@ -25,6 +26,31 @@ def check_task(config: RunConfig) -> None:
         _check_classify(config)
     if config.task != "detect":
         _require(config.classifier is None, "classifier is for task: detect")
+    _check_untrained(config)
+
+
+def _check_untrained(config: RunConfig) -> None:
+    """Networks that can't be trained, and runs that train nothing."""
+    name, model = config.model["name"], find_part("model", config.model["name"])
+    if name.startswith(ONNX):
+        _require(
+            config.train.epochs == 0,
+            f"model {name} can't be trained, an ONNX file is for prediction: say train: "
+            "{epochs: 0}",
+        )
+        sampled = config.predict.mc_dropout is not None or bool(config.evaluate.ensemble_sizes)
+        _require(
+            not sampled,
+            f"model {name}: predict.mc_dropout and evaluate.ensemble_sizes need dropout, which an "
+            "ONNX file has not",
+        )
+    elif config.train.epochs == 0 and model.takes("weights"):
+        trained = config.model.get("weights") or config.model.get("pretrained")
+        _require(
+            bool(trained),
+            f"train.epochs is 0, and model {name} is not trained: give its file, as weights: "
+            "network.safetensors, or pretrained: true where the library has weights",
+        )
 
 
 def _check_segment(config: RunConfig) -> None:
@@ -76,7 +102,7 @@ def _check_detect(config: RunConfig) -> None:
         f"task: detect needs a detector: {_names('model', 'detect')}, got {config.model['name']}",
     )
     _require(config.inputs is None, "inputs: mollification is for task: classify")
-    for section in ("labels", "objects"):
+    for section in ("labels", "objects", "standardise"):
         _require(
             getattr(config, section) is None,
             f"{section} is for task: classify; write the classifier's under classifier:",

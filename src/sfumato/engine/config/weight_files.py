@@ -14,6 +14,7 @@ from torch import nn
 
 from sfumato.models import fit_weights, read_weights
 
+ONNX = "onnx:"
 _OPTIONS = [
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=str | None)
     for name in ("weights", "weights_digest")
@@ -51,6 +52,8 @@ def with_digest(spec: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: no such file, or a digest without one.
     """
+    if spec["name"].startswith(ONNX):
+        return _with_file_digest(spec)
     weights, digest = spec.get("weights"), spec.get("weights_digest")
     if weights is None and digest is not None:
         raise ValueError("weights_digest is of the file that weights names: say weights too")
@@ -63,6 +66,16 @@ def with_digest(spec: Mapping[str, Any]) -> dict[str, Any]:
             hint = "; weights that a library publishes are pretrained: true, or their name"
         raise ValueError(f"weights of model {spec['name']!r}: no such file: {weights}{hint}")
     return {**spec, "weights_digest": file_digest(file)}
+
+
+def _with_file_digest(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A network that is a file as a whole."""
+    file = Path(spec["name"].removeprefix(ONNX)).expanduser()
+    if "file_digest" in spec:
+        return dict(spec)
+    if not file.is_file():
+        raise ValueError(f"model {spec['name']!r}: no such file: {file}")
+    return {**spec, "file_digest": file_digest(file)}
 
 
 def file_digest(file: Path) -> str:
@@ -81,13 +94,19 @@ def _digest(file: Path, changed: int, size: int) -> str:
     return found.hexdigest()[:16]
 
 
-def _load(network: nn.Module, weights: str, digest: str | None) -> None:
-    found = file_digest(Path(weights)) if Path(weights).is_file() else digest
+def check_file_digest(name: str, digest: str | None) -> None:
+    """Raise where a file is there and has another content than the run is named after."""
+    file = Path(name).expanduser()
+    found = file_digest(file) if file.is_file() else digest
     if digest is not None and found != digest:
         raise ValueError(
-            f"weights {weights} have the digest {found}, but the run is named after {digest}: the "
+            f"{name} has the digest {found}, but the run is named after {digest}: the "
             "file has changed. Bring the old one back, or start the study anew with this one"
         )
+
+
+def _load(network: nn.Module, weights: str, digest: str | None) -> None:
+    check_file_digest(weights, digest)
     left_out = fit_weights(network, read_weights(weights), weights)
     if left_out:
         warnings.warn(

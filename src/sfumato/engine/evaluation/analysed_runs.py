@@ -21,6 +21,7 @@ from sfumato.engine.runs.networks import load_network, read_config
 from sfumato.engine.runs.progress import progress_bar
 from sfumato.engine.runs.splits import load_splits
 from sfumato.engine.runs.titles import title_of_run
+from sfumato.models import OnnxModel
 
 
 def analyse(
@@ -112,6 +113,11 @@ def _subject(path: Path, effort: Effort, modules: Path | None) -> Subject:
     if config.task != "classify":
         raise ConfigError(f"{path}: only classifiers can be analysed, not the task {config.task!r}")
     trained = load_network(run, modules=modules)
+    if isinstance(trained.network, OnnxModel):
+        raise ConfigError(
+            f"{path}: a network in an ONNX file has neither gradients nor feature maps to analyse; "
+            "analyse the network that it was exported from"
+        )
     with searching(config.modules):
         loader = _loader(load_splits(config.data).train, config, trained.facts, effort)
     rates = [m.p for m in trained.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._core.evaluation_mode import evaluating
+from sfumato.models.onnx_models import is_distribution
 from sfumato.predictions import DeepEnsemble
 
 GivenModel = nn.Module | Callable[[Tensor], Tensor]
@@ -90,6 +91,11 @@ def try_out(network: nn.Module, images: Tensor, num_classes: int | None) -> None
         with evaluating(member):
             logits = member(images)
         check_logits(logits, images)
+        if is_distribution(logits):
+            raise ValueError(
+                "the model returned probabilities (no one is negative, and each row sums to 1), "
+                "where logits are expected: leave its softmax out, or return probs.log()"
+            )
         num_classes = num_classes or logits.shape[1]
         if logits.shape[1] != num_classes:
             raise ValueError(

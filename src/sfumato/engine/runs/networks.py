@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from sfumato._core.files import read_json, read_unless_damaged, write_json
 from sfumato._core.import_path import module_folder, searching
 from sfumato.data import ArrayDataset
-from sfumato.data.prepare import image_shape, input_statistics, preparation
+from sfumato.data.prepare import image_shape, preparation
 from sfumato.data.text.vocabulary import Vocabulary
 from sfumato.engine.config.components import build_network, without_weights
 from sfumato.engine.config.parts import own_names
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import ConfigError, parse
 from sfumato.engine.runs.directory import RunDirectory
-from sfumato.engine.runs.splits import load_splits
+from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.training.checkpoint import load_weights, recover_checkpoint
 
 GIVEN = "given"
@@ -179,7 +179,7 @@ def _read_facts(directory: RunDirectory, config: RunConfig) -> NetworkFacts:
     found = read_unless_damaged(path, read_json)
     if found is None:
         train = load_splits(config.data).train
-        write_network_facts(directory, train, *input_statistics(train))
+        write_network_facts(directory, train, *image_statistics(config, train))
         found = read_json(path)
     height, width = found["image_size"]
     return NetworkFacts(

@@ -17,7 +17,6 @@ from sfumato.data import (
     single_objects,
     with_context,
 )
-from sfumato.data.prepare import input_statistics
 from sfumato.engine.config.components import (
     build_augmentation,
     build_inputs,
@@ -30,7 +29,7 @@ from sfumato.engine.evaluation.classifier import Evaluator
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.networks import write_network_facts
-from sfumato.engine.runs.splits import load_splits
+from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.training.label_step import LabelStep
 from sfumato.engine.training.loop import Trainer
 from sfumato.engine.training.notes import validation_notes
@@ -41,7 +40,7 @@ from sfumato.engine.training.validation import measure_labels
 def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
     """Train, predict and evaluate a classifier; all processes take part."""
     data = load_splits(config.data)
-    loaders = Loaders(config, fabric, *input_statistics(data.train))
+    loaders = Loaders(config, fabric, *image_statistics(config, data.train))
     network = build_trainer(fabric, config, data, loaders, directory, show).fit()
     evaluator = Evaluator(fabric, config, network, directory, loaders.mean, loaders.std, show)
     for name, part in (("validation", data.validation), ("test", data.test)):

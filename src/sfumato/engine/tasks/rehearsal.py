@@ -20,10 +20,8 @@ from sfumato.data import (
     ArrayDataset,
     DataSplits,
     DetectionDataset,
-    channel_statistics,
     load_detection_data,
 )
-from sfumato.data.prepare import input_statistics
 from sfumato.engine.config.components import build_model
 from sfumato.engine.config.run_config import RunConfig, training_content
 from sfumato.engine.config.sections import content_hash, parse
@@ -37,7 +35,7 @@ from sfumato.engine.evaluation.detection_scores import detection_metrics
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.progress import Bar
-from sfumato.engine.runs.splits import load_splits
+from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.tasks import classify, detect, segment
 from sfumato.engine.tasks.classify import Loaders
 from sfumato.engine.training.loop import Trainer
@@ -81,7 +79,7 @@ class Rehearsal:
     def _classify(self, fabric: Fabric, config: RunConfig, directory: RunDirectory) -> Costs:
         data, start = self._loaded(load_splits, config.data)
         began = time.perf_counter()
-        loaders = Loaders(config, fabric, *input_statistics(data.train))
+        loaders = Loaders(config, fabric, *image_statistics(config, data.train))
         few = _few(data, config)
         trainer = classify.build_trainer(fabric, config, few, loaders, directory, False)
         start += time.perf_counter() - began
@@ -96,7 +94,7 @@ class Rehearsal:
     def _segment(self, fabric: Fabric, config: RunConfig, directory: RunDirectory) -> Costs:
         data, start = self._loaded(load_splits, config.data)
         began = time.perf_counter()
-        loaders = Loaders(config, fabric, *input_statistics(data.train))
+        loaders = Loaders(config, fabric, *image_statistics(config, data.train))
         few = _few(data, config)
         trainer = segment.build_trainer(fabric, config, few, loaders, directory, False)
         start += time.perf_counter() - began
@@ -125,7 +123,7 @@ class Rehearsal:
             images, _ = self._loaded(load_splits, recipe.data)
             detector = detect.build_detector(
                 build_model(recipe.model, images.train),
-                *channel_statistics(images.train.images),
+                *image_statistics(recipe, images.train),
                 len(data.classes),
                 config.model,
             )
@@ -152,6 +150,9 @@ class Rehearsal:
 
 def _epoch(trainer: Trainer, validation: int) -> float:
     """Training steps and, where there is one, validation, from a few batches of each."""
+    if trainer.config.epochs == 0:
+        trainer.fit()
+        return 0.0
     loader = trainer.validation_loader
     steps = trainer.seconds_per_epoch(_steps(trainer))
     if loader is None:

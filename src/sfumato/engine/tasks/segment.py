@@ -13,7 +13,6 @@ from sfumato._core.seeds import fold_seed
 from sfumato.data import (
     ArrayDataset,
     DataSplits,
-    channel_statistics,
     median_frequency_weights,
 )
 from sfumato.engine.config.components import build_augmentation, build_loss, build_model
@@ -30,7 +29,7 @@ from sfumato.engine.evaluation.replicates import Replicates, describe_units
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.networks import write_network_facts
-from sfumato.engine.runs.splits import load_splits
+from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.tasks.classify import Loaders
 from sfumato.engine.training.label_step import LabelStep
 from sfumato.engine.training.loop import Trainer
@@ -45,7 +44,7 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     pixels, not equal to it.
     """
     data = load_splits(config.data)
-    loaders = Loaders(config, fabric, *channel_statistics(data.train.images))
+    loaders = Loaders(config, fabric, *image_statistics(config, data.train))
     for part in (data.validation, data.test):
         smooth_streams(config.predict.temporal, part)
     network = build_trainer(fabric, config, data, loaders, directory, show).fit()

@@ -32,6 +32,7 @@ from sfumato.engine.training.beside import (
 from sfumato.engine.training.checkpoint import (
     Checkpoint,
     load_checkpoint,
+    load_weights,
     restore_checkpoint,
     save_checkpoint,
 )
@@ -98,6 +99,8 @@ class Trainer:
 
     def fit(self) -> nn.Module:
         """Train to the last epoch, from the last checkpoint if there is one."""
+        if self.config.epochs == 0:
+            return self._take_as_it_is()
         start = self._set_up()
         if start == self.config.epochs:
             return self.model
@@ -116,6 +119,20 @@ class Trainer:
                 if epoch + 1 == self.config.epochs:
                     self._choose_weights()
                 self._save(epoch + 1)
+        return self.model
+
+    def _take_as_it_is(self) -> nn.Module:
+        """A network that is trained already: its weights are kept for whoever loads the run."""
+        if self.fabric.is_global_zero:
+            restore_checkpoint(self.run.checkpoint)
+            if not self.run.checkpoint.exists():
+                state = Checkpoint(0, self.model.state_dict(), {}, {}, {})
+                save_checkpoint(self.run.checkpoint, state)
+        self.fabric.barrier()
+        self.model.load_state_dict(load_weights(self.run.checkpoint))
+        if self.config.channels_last:
+            self.model.to(memory_format=torch.channels_last)
+        self.model = self.fabric.setup_module(self.model)
         return self.model
 
     def seconds_per_epoch(self, steps: int = 3) -> float:

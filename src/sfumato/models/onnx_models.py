@@ -1,0 +1,125 @@
+"""Networks in ONNX files, for prediction: onnxruntime behind the interface of a module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._core.checks import check_choice
+
+Outputs = Literal["logits", "probabilities"]
+_TYPES = {
+    "tensor(float)": torch.float32,
+    "tensor(float16)": torch.float16,
+    "tensor(double)": torch.float64,
+    "tensor(uint8)": torch.uint8,
+}
+
+
+class OnnxModel(nn.Module):
+    """A classifier in an ONNX file: images in, logits out, computed by onnxruntime on the CPU.
+
+    It has no weights that PyTorch knows of: it can't be trained, has no dropout to sample and no
+    gradients.
+
+    Args:
+        file: with one input of images (N, C, H, W) and one output (N, K). Sizes that the file fixes
+            are held; a fixed N is met by padding.
+        outputs: what the file's output is. Probabilities become their logarithms, which serve as
+            logits.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ImportError: onnxruntime is not installed.
+        ValueError: a file that onnxruntime can't read, or of another form.
+    """
+
+    def __init__(self, file: str | Path, *, outputs: Outputs = "logits") -> None:
+        super().__init__()
+        check_choice("outputs", outputs, get_args(Outputs))
+        self.file, self.outputs = Path(file).expanduser(), outputs
+        self._session = _open(self.file)
+        given, made = self._session.get_inputs(), self._session.get_outputs()
+        if len(given) != 1 or len(given[0].shape) != 4 or given[0].type not in _TYPES:
+            raise ValueError(
+                f"{self.file}: expected one input of images (N, C, H, W) in floating point or "
+                f"uint8, the file has {[(each.name, each.type, each.shape) for each in given]}"
+            )
+        if len(made) != 1 or len(made[0].shape) != 2:
+            raise ValueError(
+                f"{self.file}: expected one output (N, classes), the file has "
+                f"{[(each.name, each.shape) for each in made]}. Export the logits of a classifier "
+                "alone"
+            )
+        self._input, self._dtype = given[0].name, _TYPES[given[0].type]
+        # Names, or None, stand where any size will do.
+        self._sizes = [each if isinstance(each, int) else None for each in given[0].shape]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N, K) on the device of the images."""
+        self._check_images(images)
+        batch = self._sizes[0] or max(1, len(images))
+        parts = [self._run(part, batch) for part in images.detach().cpu().split(batch)]
+        output = torch.cat(parts) if parts else torch.empty(0, 0)
+        return self._logits(output).to(images.device)
+
+    def _run(self, images: Tensor, batch: int) -> Tensor:
+        missing = batch - len(images) if self._sizes[0] else 0
+        padded = torch.cat([images, images[-1:].expand(missing, -1, -1, -1)])
+        given = padded.to(self._dtype).contiguous().numpy()
+        (output,) = self._session.run(None, {self._input: given})
+        return torch.from_numpy(output)[: len(images)]
+
+    def _logits(self, output: Tensor) -> Tensor:
+        values = output.float()
+        if self.outputs == "probabilities":
+            return values.clamp_min(torch.finfo(values.dtype).tiny).log()
+        if len(values) and is_distribution(values):
+            raise ValueError(
+                f"{self.file}: the outputs are probabilities (no one is negative, and each row "
+                "sums to 1), where logits were expected: say outputs: probabilities"
+            )
+        return values
+
+    def _check_images(self, images: Tensor) -> None:
+        shape = tuple(images.shape)
+        wanted = ", ".join("any" if size is None else str(size) for size in self._sizes[1:])
+        fits = images.ndim == 4 and all(
+            size in (None, found) for size, found in zip(self._sizes[1:], shape[1:], strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f"{self.file}: takes images (N, {wanted}), got {shape}. Bring the data to that "
+                "size, or export the network for this one"
+            )
+        if (self._dtype == torch.uint8) != (images.dtype == torch.uint8):
+            raise TypeError(f"{self.file}: takes images of {self._dtype}, got {images.dtype}")
+
+
+def is_distribution(values: Tensor) -> bool:
+    """Whether every row is one of probabilities; as logits, such rows are hardly ever meant."""
+    sums = values.double().sum(1)
+    return bool((values >= 0).all()) and bool(((sums - 1).abs() < 1e-3).all())
+
+
+def _open(file: Path) -> Any:
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such ONNX file")
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ImportError(
+            f"{file}: networks in ONNX files need onnxruntime: "
+            "python3 -m pip install 'sfumato[export]'"
+        ) from None
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = torch.get_num_threads()
+    settings.log_severity_level = 3  # errors; how it divides a graph is nobody's concern here
+    try:
+        return onnxruntime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its errors share no class but that of all
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{file}: onnxruntime can't read it: {reason}") from None
