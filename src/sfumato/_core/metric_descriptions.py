@@ -59,6 +59,7 @@ DESCRIPTIONS: dict[str, Description] = {
     "foreground_ece": Description("ECE foreground", "lower", "share"),
     "label_consistency": Description("consistency of the labels", None, "share"),
     # Of detections.
+    "d_ece": Description("D-ECE", "lower", "share"),
     "ap": Description("AP", "higher", "share"),
     "ap50": Description("AP50", "higher", "share"),
     "ap75": Description("AP75", "higher", "share"),

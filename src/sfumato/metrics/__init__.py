@@ -19,6 +19,7 @@ from sfumato.metrics.consistency import (
     relative_confidence,
 )
 from sfumato.metrics.corruption_ratio import alexnet_scores, corruption_ratio
+from sfumato.metrics.detection import detection_calibration_error
 from sfumato.metrics.evaluate import compare_predictions, evaluate_predictions
 from sfumato.metrics.figures import (
     confidence_histogram,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         CalibrationError,
         ClasswiseCalibrationError,
         ConfidenceAUROC,
+        DetectionCalibrationError,
         ExcessAURC,
         KSCalibrationError,
         MeanIoU,
@@ -92,6 +94,7 @@ __all__ = [
     "ClasswiseCalibrationError",
     "Comparison",
     "ConfidenceAUROC",
+    "DetectionCalibrationError",
     "ExcessAURC",
     "KSCalibrationError",
     "MeanIoU",
@@ -129,6 +132,7 @@ __all__ = [
     "corruption_ratio",
     "cross_entropy_consistency",
     "debiased_calibration_error",
+    "detection_calibration_error",
     "evaluate_predictions",
     "excess_aurc",
     "flip_rate",

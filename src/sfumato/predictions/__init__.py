@@ -1,12 +1,19 @@
 """Smoothing the outputs, and deciding by them: ensembles, post-hoc scaling, thresholds."""
 
 from sfumato.predictions.bias import BiasScaler
+from sfumato.predictions.calibration_over_time import (
+    ExpectedAccuracy,
+    Period,
+    calibration_over_time,
+    expected_accuracy,
+)
 from sfumato.predictions.conformal import ConformalPredictor
 from sfumato.predictions.decision_thresholds import (
     DecisionThresholds,
     class_risk_thresholds,
     decision_thresholds,
 )
+from sfumato.predictions.drift import CalibrationAlarm
 from sfumato.predictions.ensemble import DeepEnsemble
 from sfumato.predictions.ensemble_temperature import EnsembleTemperatureScaler
 from sfumato.predictions.isotonic import IsotonicScaler
@@ -30,14 +37,17 @@ from sfumato.predictions.vector import VectorScaler
 
 __all__ = [
     "BiasScaler",
+    "CalibrationAlarm",
     "ConformalPredictor",
     "DecisionThresholds",
     "DeepEnsemble",
     "EnsembleTemperatureScaler",
+    "ExpectedAccuracy",
     "HeldOutPredictions",
     "IsotonicScaler",
     "LogitNormaliser",
     "MCDropout",
+    "Period",
     "RiskThreshold",
     "SampledPrediction",
     "TemperatureRow",
@@ -46,8 +56,10 @@ __all__ = [
     "TemporalStep",
     "UniformMixture",
     "VectorScaler",
+    "calibration_over_time",
     "class_risk_thresholds",
     "decision_thresholds",
+    "expected_accuracy",
     "mean_log_probability",
     "normalise_logits",
     "risk_threshold",

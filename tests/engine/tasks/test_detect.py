@@ -24,6 +24,7 @@ from sfumato.engine import (
     parse,
     run,
 )
+from sfumato.engine.evaluation.detection_calibration import match_detections
 from sfumato.study.config import StudyConfig, plan
 
 
@@ -198,3 +199,24 @@ def test_metrics_are_the_same_for_any_order_of_detections() -> None:
     first, second = detection_metrics(truth, found), detection_metrics(truth, turned)
     assert np.isclose(first["ap"], second["ap"])
     assert 0.1 < first["ap"] < 1
+
+
+def test_calibration_of_detections() -> None:
+    """An object is found once, by the surest; a detection in a crowd is not judged."""
+    boxes = torch.tensor([[0.0, 0, 10, 10], [20.0, 20, 30, 30]])
+    crowd = torch.tensor([False, True])
+    truth = Objects(boxes, torch.tensor([0, 0]), torch.tensor([100.0, 100.0]), crowd)
+    found = {
+        "boxes": boxes[[0, 0, 1, 0]],
+        "scores": torch.tensor([0.6, 0.9, 0.8, 0.7]),
+        "labels": torch.tensor([0, 0, 0, 1]),
+    }
+    scores, matched = match_detections(found, truth)
+    assert scores.tolist() == pytest.approx([0.9, 0.7, 0.6])
+    assert matched.tolist() == [True, False, False]
+    images = torch.zeros(2, 3, 40, 40, dtype=torch.uint8)
+    dataset = DetectionDataset(images, [truth, truth], ("a", "b"), [1.0, 1.0])
+    values = detection_metrics(dataset, [found, found])
+    assert values["d_ece"] == pytest.approx((0.1 + 0.7 + 0.6) / 3)
+    low, high = values["d_ece_interval"]
+    assert low - 1e-9 <= values["d_ece"] <= high + 1e-9  # both images are the same

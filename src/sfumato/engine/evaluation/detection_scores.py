@@ -1,4 +1,4 @@
-"""Average precision and recall of detections, as COCO defines them."""
+"""Average precision and recall of detections, as COCO defines them, and their calibration."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data import DetectionDataset
+from sfumato.engine.evaluation.detection_calibration import detection_calibration
 
 Detection = dict[str, Tensor]
 
@@ -29,7 +30,7 @@ _NAMES = {
 
 
 def detection_metrics(dataset: DetectionDataset, found: Sequence[Detection]) -> dict[str, Any]:
-    """AP 0.5:0.95, AP at 0.5 and 0.75, AR, and both by the size of objects.
+    """AP 0.5:0.95, AP at 0.5 and 0.75, AR, both by the size of objects, and D-ECE.
 
     Sizes count pixels of the original image: small is below 32^2, large from 96^2 on. A number is
     None where the set has no object of that kind.
@@ -72,6 +73,7 @@ def detection_metrics(dataset: DetectionDataset, found: Sequence[Detection]) -> 
         )
     values = metric.compute()
     metrics: dict[str, Any] = {name: _value(values[key]) for name, key in _NAMES.items()}
+    metrics |= detection_calibration(dataset, found)
     by_class = zip(
         values["classes"].reshape(-1).tolist(), values["map_per_class"].reshape(-1), strict=True
     )

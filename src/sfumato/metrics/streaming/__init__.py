@@ -21,6 +21,7 @@ from sfumato.metrics.streaming.confidence import (
     StreamingEvaluation,
     Underconfidence,
 )
+from sfumato.metrics.streaming.detection import DetectionCalibrationError
 from sfumato.metrics.streaming.selective import (
     AUGRC,
     AURC,
@@ -39,6 +40,7 @@ __all__ = [
     "CalibrationError",
     "ClasswiseCalibrationError",
     "ConfidenceAUROC",
+    "DetectionCalibrationError",
     "ExcessAURC",
     "KSCalibrationError",
     "MeanIoU",

@@ -1,0 +1,77 @@
+"""Calibration of detections: which of them found an object, and D-ECE with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato.data import DetectionDataset
+from sfumato.engine.evaluation.replicates import Replicates
+from sfumato.metrics.detection import detection_cells, error_of_cells
+from sfumato.metrics.intervals import centred_interval, draw_in_parts
+
+BINS = 20
+OVERLAP = 0.5
+RESAMPLES = 1000
+
+
+def detection_calibration(
+    dataset: DetectionDataset, found: Sequence[dict[str, Tensor]]
+) -> dict[str, Any]:
+    """`d_ece` by confidence (20 bins, overlap 0.5) and its interval; None without detections.
+
+    Whole images are resampled: detections of one image are not independent.
+
+    Args:
+        dataset: images with their true objects.
+        found: for each image `boxes`, `scores` and `labels`, as `detection_metrics` takes them.
+    """
+    judged = [match_detections(each, dataset.objects[n]) for n, each in enumerate(found)]
+    count = sum(len(matched) for _, matched in judged)
+    if not count:
+        return {"d_ece": None}
+    image = torch.cat([torch.full((len(matched),), n) for n, (_, matched) in enumerate(judged)])
+    scores, matched = (torch.cat(parts) for parts in zip(*judged, strict=True))
+    cell, rows = detection_cells(scores, matched, None, (BINS,))
+    sums = rows.new_zeros(len(found) * BINS, 3).index_add_(0, image * BINS + cell, rows)
+    sums = sums.view(len(found), BINS * 3)
+    value = float(error_of_cells(sums.sum(0).view(BINS, 3)))
+    if len(found) < 2:
+        return {"d_ece": value}
+    generator = Replicates(RESAMPLES).generator(len(found))
+    draws = torch.cat(
+        [
+            error_of_cells((weights @ sums).view(-1, BINS, 3))
+            for weights in draw_in_parts(len(found), RESAMPLES, generator=generator)
+        ]
+    )
+    interval = centred_interval(draws[~draws.isnan()], value, level=0.95)
+    return {"d_ece": value, "d_ece_interval": list(interval)}
+
+
+def match_detections(found: dict[str, Tensor], truth: Any) -> tuple[Tensor, Tensor]:
+    """Scores and whether each detection found an object of its class, the surest first.
+
+    As COCO counts: an object is found once, by the surest detection that overlaps it by half; one
+    inside a crowd is neither right nor wrong and left out.
+    """
+    from torchvision.ops import box_iou
+
+    order = found["scores"].argsort(descending=True, stable=True)
+    scores, labels = found["scores"][order], found["labels"][order]
+    overlap = box_iou(found["boxes"][order].double(), truth.boxes.double())  # (D, B)
+    overlap = overlap.where(labels[:, None] == truth.labels, 0.0)
+    matched = torch.zeros(len(scores), dtype=torch.bool)
+    counts = torch.ones(len(scores), dtype=torch.bool)
+    free = ~truth.crowd
+    for place, row in enumerate(overlap):
+        best = row.where(free, -1.0)
+        if len(best) and float(best.max()) >= OVERLAP:
+            matched[place] = True
+            free[best.argmax()] = False
+        elif bool(((row >= OVERLAP) & truth.crowd).any()):
+            counts[place] = False
+    return scores[counts], matched[counts]
