@@ -175,3 +175,9 @@ def test_bad_input() -> None:
         add_dropout("resnet", 0.3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Linear has no block of convolutions"):
         add_dropout(nn.Linear(3, 2), 0.3)
+
+
+def test_a_model_whose_blocks_have_dropout_is_told_so() -> None:
+    message = r"has dropout already, at the rate 0\.1, and no block without it: set the rate where"
+    with pytest.raises(ValueError, match=message):
+        add_dropout(resnet(8, num_classes=3, width=4, dropout=0.1), 0.3)

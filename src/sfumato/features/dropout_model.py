@@ -41,7 +41,7 @@ def add_dropout(model: nn.Module, rate: float) -> nn.Module:
         The copy with dropout layers. They act in training mode only, as every `nn.Dropout`.
 
     Raises:
-        ValueError: rate outside [0, 1), or a model without blocks.
+        ValueError: rate outside [0, 1), or a model without blocks, or with dropout in all of them.
         TypeError: `model` is no module, or `rate` no number.
 
     Example:
@@ -66,14 +66,26 @@ def add_dropout(model: nn.Module, rate: float) -> nn.Module:
     result = copy.deepcopy(model)
     rows = [row for row in _rows(result) if _is_block(row)]
     if not rows:
-        raise ValueError(
-            f"{type(model).__name__} has no block of convolutions to put dropout into. Write "
-            "nn.Dropout modules into the model where it should be random"
-        )
+        raise ValueError(f"{type(model).__name__} {_why_not(model)}")
     for row in rows:
         for place, insert in _places(row):
             insert(place, nn.Dropout(rate).train(model.training), "dropout")
     return result
+
+
+def _why_not(model: nn.Module) -> str:
+    """Why a model without blocks to put dropout into has none, and what to do."""
+    rates = sorted({part.p for part in model.modules() if isinstance(part, nn.Dropout) and part.p})
+    if rates:
+        found = ", ".join(f"{rate:g}" for rate in rates)
+        return (
+            f"has dropout already, at the rate {found}, and no block without it: set the rate "
+            "where the model is built, or build it without dropout"
+        )
+    return (
+        "has no block of convolutions to put dropout into. Write nn.Dropout modules into the model "
+        "where it should be random"
+    )
 
 
 def _rows(module: nn.Module) -> Iterator[list[nn.Module]]:

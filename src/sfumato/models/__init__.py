@@ -1,5 +1,8 @@
 """Networks of the papers at CIFAR and ImageNet stems and for texts, others' by name."""
 
+from sfumato.models.allconv import allconv
+from sfumato.models.cifar_residual import resnext, wide_resnet
+from sfumato.models.densenet import densenet
 from sfumato.models.faster_rcnn import faster_rcnn
 from sfumato.models.gpcn import GPCN, gpcn
 from sfumato.models.heads import GlobalMedianPool2d, Head, classifier
@@ -29,17 +32,21 @@ __all__ = [
     "StagedNetwork",
     "TextTransformer",
     "UNet",
+    "allconv",
     "classifier",
+    "densenet",
     "faster_rcnn",
     "fit_weights",
     "gpcn",
     "is_segmentation_model",
     "read_weights",
     "resnet",
+    "resnext",
     "text_transformer",
     "timm_model",
     "torchvision_model",
     "torchvision_segmentation",
     "unet",
     "vgg",
+    "wide_resnet",
 ]

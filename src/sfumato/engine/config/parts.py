@@ -31,13 +31,17 @@ from sfumato.engine.config.part_kinds import Task
 from sfumato.engine.config.weight_files import with_weights
 from sfumato.engine.training.transforms import mollify
 from sfumato.models import (
+    allconv,
+    densenet,
     faster_rcnn,
     gpcn,
     is_segmentation_model,
     resnet,
+    resnext,
     text_transformer,
     unet,
     vgg,
+    wide_resnet,
 )
 from sfumato.predictions import MCDropout, TemporalSmoother
 
@@ -138,6 +142,10 @@ PARTS: tuple[Part, ...] = (
     *(Part("data", name, build, ("detect",)) for name, build in DETECTION_SOURCES.items()),
     Part("model", "resnet", with_weights(resnet), ("classify",)),
     Part("model", "vgg", with_weights(vgg), ("classify",)),
+    Part("model", "wide_resnet", with_weights(wide_resnet), ("classify",)),
+    Part("model", "resnext", with_weights(resnext), ("classify",)),
+    Part("model", "densenet", with_weights(densenet), ("classify",)),
+    Part("model", "allconv", with_weights(allconv), ("classify",)),
     Part("model", "gpcn", with_weights(gpcn), ("classify",)),
     Part("model", "text_transformer", with_weights(text_transformer), ("classify",)),
     Part("model", "unet", with_weights(unet), ("segment",)),

@@ -1,0 +1,106 @@
+"""DenseNet for small images: every layer reads the maps of all layers before it.
+
+Densely Connected Convolutional Networks, Huang et al., CVPR 2017.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+
+from sfumato._core.checks import check_integer
+from sfumato.models.heads import Head, classifier
+from sfumato.models.network import StagedNetwork
+from sfumato.models.parts import Activation, Norm, Parts, SmoothOptions, convolution
+
+_STAGES = 3
+_STEM = 16
+
+
+class DenseLayer(nn.Module):
+    """What came in, and behind it the channels that this layer adds."""
+
+    def __init__(self, branch: nn.Module) -> None:
+        super().__init__()
+        self.branch = branch
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self.branch(x)], 1)
+
+
+def densenet(
+    depth: int = 40,
+    *,
+    num_classes: int,
+    growth: int = 12,
+    in_channels: int = 3,
+    norm: Norm = "batch",
+    smooth: bool | SmoothOptions = False,
+    dropout: float = 0.0,
+    head: Head = "gap",
+    activation: Activation = "relu",
+) -> StagedNetwork:
+    """A DenseNet without bottlenecks and compression: three blocks of `growth` channels a layer.
+
+    Args:
+        depth: number of weighted layers, 3n + 4 for n layers a block: 40, 100 ...
+        num_classes: number of logits.
+        growth: channels that each layer adds; DenseNet-40-12 has 12.
+        in_channels: channels of the images.
+        norm: `batch`, or `group` where batches are small or split between processes.
+        smooth: True adds spatial smoothing before each down-sampling; a mapping sets options of
+            `Smooth`.
+        dropout: rate of a dropout layer after each convolution but the first; the paper's 0.2
+            without augmentation.
+        head: the classifier; see `sfumato.models.heads`.
+        activation: `relu` or `relu6`.
+
+    Raises:
+        ValueError: a depth that is not 3n + 4, or another unknown choice.
+
+    Example:
+        >>> sum(p.numel() for p in densenet(40, num_classes=10).parameters())
+        1019722
+
+    Reference:
+        Huang et al. 2017, Section 3 and Table 2; named in mollification, footnote 2.
+    """
+    check_integer("depth", depth, low=7)
+    check_integer("growth", growth, low=1)
+    check_integer("in_channels", in_channels, low=1)
+    if (depth - 4) % 3:
+        raise ValueError(f"depth must be 3n + 4, as 40 or 100, got {depth}")
+    parts = Parts(norm, activation, dropout, smooth)
+    stages: list[nn.Module] = []
+    channels = _STEM
+    for number in range(_STAGES):
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for layer in range((depth - 4) // 3):
+            layers[f"layer{layer}"] = DenseLayer(_convolved(channels, growth, 3, parts))
+            channels += growth
+        if number < _STAGES - 1:
+            layers["transition"] = _convolved(channels, channels, 1, parts)
+            layers.update(parts.smooth_layer(inplace=not parts.dropout))
+            layers["pool"] = nn.AvgPool2d(2)
+        stages.append(nn.Sequential(layers))
+    end = OrderedDict(
+        norm=parts.norm_layer(channels),
+        activation=parts.activation_layer(),
+        **dict(classifier(head, channels, num_classes, side=4).named_children()),
+    )
+    stem = nn.Sequential(convolution(in_channels, _STEM, 3))
+    return StagedNetwork(stem, stages, nn.Sequential(end))
+
+
+def _convolved(inputs: int, outputs: int, size: int, parts: Parts) -> nn.Sequential:
+    """Norm, activation and convolution, and dropout behind them."""
+    return nn.Sequential(
+        OrderedDict(
+            norm=parts.norm_layer(inputs),
+            activation=parts.activation_layer(),
+            conv=convolution(inputs, outputs, size),
+            **parts.dropout_layer(),
+        )
+    )
