@@ -127,7 +127,8 @@ class EvaluateConfig(Strict):
 def _resolved(kind: Named, spec: Spec) -> dict[str, Any]:
     try:
         found = resolve_part(kind, spec)
-        has_file = kind == "model" and "weights_digest" in found.params
+        digests = {"weights_digest", "file_digest"}
+        has_file = kind == "model" and not digests.isdisjoint(found.params)
         return with_digest(found.config) if has_file else found.config
     except TypeError as error:  # pydantic reports ValueError only
         raise ValueError(str(error)) from None
