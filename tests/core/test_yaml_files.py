@@ -45,3 +45,8 @@ def test_a_bomb_does_not_go_off(form: str) -> None:
         lines.append(f"a{level}: &a{level} {form.format(inner)}")
     with pytest.raises(ValueError, match=f"more than {MOST_VALUES:,} values"):
         parse_yaml("\n".join(lines))
+
+
+def test_a_character_that_yaml_does_not_know() -> None:
+    with pytest.raises(ValueError, match="special characters are not allowed"):
+        parse_yaml("a: 1\x00")

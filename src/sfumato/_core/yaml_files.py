@@ -23,7 +23,10 @@ def parse_yaml(text: str) -> Any:
         >>> parse_yaml("a: &a {x: 1, y: 2}\\nb: {<<: *a, y: 3}")["b"]
         {'x': 1, 'y': 3}
     """
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.YAMLError as error:  # a character that no YAML may hold
+        raise ValueError(str(error)) from None
     try:
         node = loader.get_single_node()
         if node is None:
