@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ def single_entry_losses() -> dict[str, dict[str, Any]]:
     }
 
 
+def drawn_losses() -> list[str]:
+    """The names in LOSSES of the page."""
+    return re.findall(r"^  (\w+): \[", (PAGE / "losses.js").read_text(encoding="utf-8"), re.M)
+
+
 def pictures() -> list[dict[str, str]]:
     """Label and bytes, (height, width, 3), of each picture."""
     samples = scenes.generate(max(PICTURES) + 1, seed=5, size=SIZE, ambiguity=0.0, noise=0.0)
@@ -47,10 +53,11 @@ def pictures() -> list[dict[str, str]]:
 
 
 def tables() -> str:
+    defaults = single_entry_losses()
     content = {
         "classes": list(scenes.CLASSES),
         "size": SIZE,
-        "options": single_entry_losses(),
+        "options": {name: defaults[name] for name in drawn_losses()},
         "pictures": pictures(),
     }
     return f'"use strict";\n\nconst TABLES = {json.dumps(content, indent=1)};\n'

@@ -103,7 +103,7 @@ function startLogits() {
       logitState.label = Math.min(logitState.label, next - 1);
       update();
     });
-  const margin = slider("margin", { id: "margin", low: 0, high: 20, step: 0.5, value: 6, digits: 1 },
+  const margin = slider("margin", { id: "margin", low: 0.5, high: 20, step: 0.5, value: 6, digits: 1 },
     (next) => { logitState.margin = next; update(); });
   const smoothing = slider("smoothing", { id: "smoothing", low: 0, high: 0.5, step: 0.01, value: 0.1,
     digits: 2 }, (next) => { logitState.smoothing = next; update(); });

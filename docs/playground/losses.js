@@ -90,7 +90,23 @@ function maxsup(z, label, { weight }) {
   return crossEntropy(z, label).plus(lead.times(weight));
 }
 
+// Of a single entry, whose neighbourhood is itself.
+function nacl(z, label, { weight }) {
+  const away = sum(z.map((each, place) => each.minus(Number(place === label)).abs()));
+  return crossEntropy(z, label).plus(away.times(weight / z.length));
+}
+
+// With the multipliers of the first epoch, which are next to nothing.
+function cals(z, label, { margin, rho }) {
+  const multiplier = 1e-6;
+  const top = extreme(z, 1);
+  const parts = z.map((each) => top.minus(each).times(1 / margin).minus(1).times(rho)
+    .plus(multiplier).relu().power(2).minus(multiplier ** 2));
+  return crossEntropy(z, label).plus(sum(parts).times(1 / (2 * rho)));
+}
+
 // Title and equation of each; its options are the library's defaults (tables.js) unless set here.
+// Those that learn while they train are as in their first epoch.
 const LOSSES = {
   cross_entropy: ["cross entropy", (z, label, { smoothing }) => crossEntropy(z, label, smoothing)],
   mbls: ["MbLS", mbls],
@@ -102,6 +118,10 @@ const LOSSES = {
   flsd: ["FLSD-53", flsd],
   dual_focal: ["dual focal", dualFocal],
   bsce: ["BSCE-GRA", bsce],
+  nacl: ["NACL", nacl],
+  cals: ["CALS, at first", cals],
+  adafocal: ["AdaFocal, at first", (z, label, { gamma }) => focal(z, label, gamma)],
+  online_label_smoothing: ["OLS, at first", (z, label) => crossEntropy(z, label)],
   normalised_cross_entropy: ["normalised CE", normalisedCrossEntropy],
 };
 

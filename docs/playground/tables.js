@@ -18,19 +18,6 @@ const TABLES = {
   "cross_entropy": {
    "smoothing": 0.0
   },
-  "focal": {
-   "gamma": 3.0
-  },
-  "flsd": {
-   "gamma": 3.0
-  },
-  "ecp": {
-   "weight": 0.1
-  },
-  "cpc": {
-   "discrimination_weight": 0.1,
-   "exclusion_weight": 1.0
-  },
   "mbls": {
    "margin": 10.0,
    "weight": 0.1
@@ -44,6 +31,19 @@ const TABLES = {
    "weight": 0.1,
    "last_weight": 0.2
   },
+  "ecp": {
+   "weight": 0.1
+  },
+  "cpc": {
+   "discrimination_weight": 0.1,
+   "exclusion_weight": 1.0
+  },
+  "focal": {
+   "gamma": 3.0
+  },
+  "flsd": {
+   "gamma": 3.0
+  },
   "dual_focal": {
    "gamma": 5.0
   },
@@ -51,6 +51,28 @@ const TABLES = {
    "gamma": 2.0,
    "norm": 2,
    "stop_gradient": true
+  },
+  "nacl": {
+   "weight": 0.1
+  },
+  "cals": {
+   "margin": 10.0,
+   "rho": 1.0,
+   "rho_max": 10.0,
+   "rho_factor": 1.2,
+   "rho_every": 10,
+   "improvement": 0.9
+  },
+  "adafocal": {
+   "num_bins": 15,
+   "gamma": 1.0,
+   "gamma_min": -2.0,
+   "gamma_max": 20.0,
+   "switch": 0.2,
+   "rate": 1.0
+  },
+  "online_label_smoothing": {
+   "weight": 0.5
   },
   "normalised_cross_entropy": {}
  },

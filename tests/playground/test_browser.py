@@ -61,14 +61,15 @@ def test_every_loss_of_single_entries_has_its_equation(page: Page) -> None:
 def test_losses_are_the_librarys(page: Page, name: str) -> None:
     part = next(part for part in PARTS if part.kind == "loss" and part.name == name)
     defaults = {key: option.default for key, option in part.options.items()}
-    others = {"margin": 4.0, "smoothing": 0.2, "gamma": 2.5, "weight": 0.7}
+    others = {"margin": 4.0, "smoothing": 0.2, "gamma": 2.5, "weight": 0.7, "rho": 2.0}
     options = [{}, *({key: value} for key, value in others.items() if is_number(defaults.get(key)))]
     generator = torch.Generator().manual_seed(3)
     for classes, scale in ((3, 1.0), (5, 4.0), (10, 6.0)):
         for chosen in options:
             logits = scale * torch.randn(1, classes, generator=generator, dtype=torch.float64)
             logits.requires_grad_()
-            value = part.build(**chosen)(logits, torch.tensor([1]))
+            sizes = {"num_classes": classes} if part.takes("num_classes") else {}
+            value = part.build(**sizes, **chosen)(logits, torch.tensor([1]))
             (gradient,) = torch.autograd.grad(value, logits)
             found = page.execute_script(
                 "return lossOf(arguments[0], arguments[1], 1, arguments[2])",
