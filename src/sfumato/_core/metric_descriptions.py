@@ -44,6 +44,7 @@ DESCRIPTIONS: dict[str, Description] = {
     "true_calibration_error": Description("true calibration error", "lower", "share"),
     "true_ece": Description("true ECE", "lower", "share"),
     "temperature": Description("temperature", None, "nonnegative"),
+    "order": Description("order of the norm", None, "nonnegative"),
     # Of damaged and of changing images.
     "error": Description("error", "lower", "share"),
     "rmsce": Description("RMS calibration error", "lower", "share"),

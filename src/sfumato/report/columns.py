@@ -81,7 +81,7 @@ class Column:
 
 
 _SECONDARY = {
-    *("flip_rate", "cec", "temperature"),
+    *("flip_rate", "cec", "temperature", "order"),
     *("ar_1", "ar_10", "ar_small", "ar_medium", "ar_large"),
     *("brier", "mce", "classwise_ece", "augrc", "overconfidence", "underconfidence"),
     *("average_confidence", "mean_objectness", "label_consistency"),

@@ -80,8 +80,10 @@ class EvaluateConfig(Strict):
     `context` measures confidence on context-only test images and against objectness,
     `perturbations` how steady predictions stay along sequences of slightly changed images (the
     first `corrupted_images`, as for corruptions), `temperature` the test set and the corrupted
-    images after a temperature that was fitted on validation predictions. `own` are functions of
-    the user's by import path, each under the title that its numbers have in `metrics.json`.
+    images after a temperature that was fitted on validation predictions, `normalised` how well
+    normalised logits, with the norm that validation predictions ask for, say which to keep. `own`
+    are functions of the user's by import path, each under the title that its numbers have in
+    `metrics.json`.
     """
 
     resamples: int = Field(1000, ge=0)
@@ -92,6 +94,7 @@ class EvaluateConfig(Strict):
     context: bool = Field(False, exclude_if=_unused)
     perturbations: Literal["all"] | list[str] = Field([], exclude_if=_unused)
     temperature: bool = Field(False, exclude_if=_unused)
+    normalised: bool = Field(False, exclude_if=_unused)
     own: dict[str, dict[str, Any]] = Field({}, exclude_if=lambda value: not value)
 
     @field_validator("own", mode="before")

@@ -80,7 +80,7 @@ def _check_segment(config: RunConfig) -> None:
     )
     wanted = config.evaluate
     _require(not wanted.corruption_names, "evaluate.corruptions is for task: classify")
-    for name in ("ensemble_sizes", "perturbations", "temperature", "context", "own"):
+    for name in ("ensemble_sizes", "perturbations", "temperature", "normalised", "context", "own"):
         _require(not getattr(wanted, name), f"evaluate.{name} is for task: classify")
     if config.class_weight != "equal":
         takers = [each.name for each in parts("loss").values() if each.takes("class_weight")]

@@ -20,6 +20,7 @@ from sfumato.engine.evaluation.measured import Measured
 from sfumato.engine.evaluation.mistakes import write_mistakes
 from sfumato.engine.evaluation.own import evaluate_own
 from sfumato.engine.evaluation.predict import predict, predict_here
+from sfumato.engine.evaluation.ranking import measure_normalised
 from sfumato.engine.evaluation.replicates import Replicates
 from sfumato.engine.evaluation.robustness import predict_corrupted
 from sfumato.engine.evaluation.split_metrics import measure_split, posterior_of, reliability_bins
@@ -112,6 +113,9 @@ class Evaluator:
         scaler = self._fitted_scaler() if wanted.temperature else None
         if scaler is not None:
             self.metrics["scaled"] = self._scaled(scaler, test)
+        if wanted.normalised:
+            splits = (self.run.read_predictions(name) for name in ("validation", "test"))
+            self.metrics["normalised"] = measure_normalised(*splits, self.replicates)
         part = test
         if wanted.corrupted_images is not None:
             part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
