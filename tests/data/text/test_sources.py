@@ -249,6 +249,8 @@ def test_newsgroups_with_a_group_for_testing_only(tmp_path: Path) -> None:
 def test_newsgroups_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="20news-bydate-train: no such folder"):
         _load("newsgroups", root=str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"absent.tar: no such folder or archive"):
+        _load("newsgroups", root=str(tmp_path / "absent.tar"))
     (tmp_path / "cut.tar.gz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match=r"cut.tar.gz: cut short, damaged or no tar archive"):
         _load("newsgroups", root=str(tmp_path / "cut.tar.gz"))

@@ -70,6 +70,10 @@ def load_newsgroups(
     """
     options = TokenOptions(vocabulary, length, unknown, embeddings)
     path = Path(root).expanduser()
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path.absolute()}: no such folder or archive; say where it is with root:"
+        )
     found = _archived(path) if is_archive(path) else _filed(path)
     classes = sorted({message.group for message in found[_TRAIN]})
     train, later = (_documents(found[part], classes, remove) for part in (_TRAIN, _TEST))

@@ -43,7 +43,7 @@ def load_table(
     """Splits from files with a column of texts and one of labels.
 
     A file is CSV with a header (`.csv`; `.tsv` with tabs), JSON lines (`.jsonl`, `.ndjson`) or
-    Parquet (`.parquet`, which needs pyarrow). Labels are words or whole numbers and name the
+    Parquet (`.parquet`, with the study extra). Labels are words or whole numbers and name the
     classes of the training file, sorted: numbers by value, words by letters.
 
     Args:
@@ -174,7 +174,7 @@ def _parquet_rows(path: Path, encoding: str) -> Rows:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
-        raise ImportError(f"{path}: Parquet needs pyarrow: pip install sfumato[parquet]") from error
+        raise ImportError(f"{path}: Parquet needs pyarrow: pip install 'sfumato[study]'") from error
     try:
         table = parquet.read_table(path)
     except (ArrowException, OSError) as error:
