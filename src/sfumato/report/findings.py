@@ -127,9 +127,14 @@ def _damage(method: MethodResults, column: Column) -> str:
 
 
 def _cost(method: MethodResults) -> Cost:
-    """Training from the log, which every run has; prediction from `cost.json`."""
+    """Training from the log, which every run that trains has; else, and prediction, `cost.json`.
+
+    A network that was trained elsewhere has neither.
+    """
     logs = [[record["seconds"] for record in r.log if "seconds" in record] for r in method.runs]
-    trained = [sum(seconds) for seconds in logs if seconds]
+    known_costs = [run.cost.get("training_seconds") for run in method.runs]
+    found = [sum(log) or cost for log, cost in zip(logs, known_costs, strict=True)]
+    trained = [seconds for seconds in found if seconds]
     predicted = [run.cost.get("inference_seconds_per_image") for run in method.runs]
     known = [seconds for seconds in predicted if seconds is not None]
     return Cost(fmean(trained) if trained else None, fmean(known) if known else None)

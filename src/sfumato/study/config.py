@@ -12,7 +12,16 @@ from pydantic import Field, PrivateAttr, field_validator
 
 from sfumato._core.files import read_yaml
 from sfumato._core.import_path import module_folder, searching
-from sfumato.engine import ConfigError, RunConfig, Strict, parse
+from sfumato.engine import (
+    ConfigError,
+    RunConfig,
+    Strict,
+    content_hash,
+    parse,
+    training_content,
+)
+from sfumato.engine.config.run_config import EvaluateConfig
+from sfumato.engine.runs.ensembles import member_config
 
 
 class StudyConfig(Strict):
@@ -78,27 +87,74 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
 def plan(study: StudyConfig) -> list[PlannedRun]:
     """All runs of a study, seed by seed, so that a stopped study has compared all methods.
 
-    Modules that the study names are imported, to check parameters against their signatures.
+    Modules that the study names are imported, to check parameters against their signatures. A deep
+    ensemble is one run, which needs the networks of others and comes after them.
     """
-    runs = []
+    runs, ensembles = [], []
     with searching(study.modules):
         for seed in study.seeds:
             for method, changes in study.methods.items():
                 source = f"study {study.name}, method {method!r}"
-                config = parse(RunConfig, {**_merge(study.recipe, changes), "seed": seed}, source)
-                runs.append(PlannedRun(method, seed, config))
-    return runs
+                content = {**_merge(study.recipe, changes), "seed": seed}
+                if not _is_ensemble(content):
+                    runs.append(PlannedRun(method, seed, parse(RunConfig, content, source)))
+                elif seed == study.seeds[0]:
+                    ensembles.append(PlannedRun(method, seed, _ensemble(study, content, source)))
+    return runs + ensembles
 
 
 def select(study: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:
-    """The runs of the methods named in `only`, or all where it is empty."""
+    """The runs of the methods named in `only`, or all where it is empty.
+
+    With an ensemble come the runs that train its networks: those of the study, or, where no method
+    is of single networks, runs that are in no table.
+    """
     for name in only:
         if name not in study.methods:
             near = difflib.get_close_matches(name, study.methods, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             choices = ", ".join(repr(each) for each in study.methods)
             raise ConfigError(f"--only {name}: no such method; {hint}the study has {choices}")
-    return [run for run in runs if not only or run.method in only]
+    chosen = [run for run in runs if not only or run.method in only]
+    found = {_training(run.config): run for run in chosen}
+    every = {_training(run.config): run for run in reversed(runs)}
+    for run in chosen:
+        for seed in members_of(run.config):
+            config = member_config(run.config, seed)
+            alone = config.model_copy(update={"evaluate": EvaluateConfig(resamples=0)})
+            hidden = PlannedRun(f"member of {run.method}", seed, alone)
+            name = _training(config)
+            found.setdefault(name, every.get(name, hidden))
+    added = [run for run in found.values() if run not in chosen]
+    return added + chosen
+
+
+def members_of(config: RunConfig) -> list[int]:
+    """The seeds of a run's ensemble, whose networks are trained in the same folder."""
+    members = config.predict.ensemble or ()
+    return [each for each in members if isinstance(each, int)]
+
+
+def _training(config: RunConfig) -> str:
+    return content_hash(training_content(config))
+
+
+def _is_ensemble(content: Mapping[str, Any]) -> bool:
+    predict = content.get("predict")
+    return isinstance(predict, Mapping) and predict.get("ensemble") is not None
+
+
+def _ensemble(study: StudyConfig, content: dict[str, Any], source: str) -> RunConfig:
+    """With the study's seeds in place of the word for them: they are part of the run's name."""
+    predict = content["predict"]
+    if predict["ensemble"] == "seeds":
+        if len(study.seeds) < 2:
+            raise ConfigError(
+                f"{source}: predict.ensemble: seeds needs a study of two or more seeds, this one "
+                f"has {study.seeds}"
+            )
+        content = {**content, "predict": {**predict, "ensemble": study.seeds}}
+    return parse(RunConfig, content, source)
 
 
 def _merge(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfumato._core.files import DamagedFileError, read_json
-from sfumato.engine import RunDirectory, content_hash, fingerprint, training_content
+from sfumato.engine import (
+    RunConfig,
+    RunDirectory,
+    content_hash,
+    fingerprint,
+    training_content,
+)
 from sfumato.engine.runs.directory import TRAININGS
-from sfumato.study.config import PlannedRun
+from sfumato.engine.runs.ensembles import member_trainings
+from sfumato.study.config import PlannedRun, members_of
 
 
 @dataclass(frozen=True)
@@ -20,20 +27,31 @@ class Job:
         training: the training's directory, which workers claim.
         root: the folder of runs.
         runs: the planned runs that share the training, usually one.
+        needs: trainings that must have ended before, of the networks of an ensemble.
     """
 
     training: Path
     root: Path
     runs: tuple[PlannedRun, ...]
+    needs: tuple[Path, ...] = ()
+
+    @property
+    def method(self) -> str:
+        return " / ".join(dict.fromkeys(run.method for run in self.runs))
 
     @property
     def name(self) -> str:
-        methods = " / ".join(dict.fromkeys(run.method for run in self.runs))
-        return f"{methods}, seed {self.runs[0].seed}"
+        config = self.runs[0].config
+        if config.predict.ensemble is None:
+            return f"{self.method}, seed {config.seed}"
+        seeds = ", ".join(str(seed) for seed in members_of(config))
+        return f"{self.method}, seeds {seeds}" if seeds else self.method
 
     @property
     def epochs(self) -> int:
-        return self.runs[0].config.train.epochs
+        """That this job trains; an ensemble trains none."""
+        config = self.runs[0].config
+        return config.train.epochs if config.predict.ensemble is None else 0
 
     @property
     def finished(self) -> bool:
@@ -71,9 +89,17 @@ def run_directory(planned: PlannedRun, root: Path) -> RunDirectory:
 
 
 def group_jobs(runs: Iterable[PlannedRun], root: Path) -> list[Job]:
-    """One job for each training, in the order of the plan."""
+    """One job for each training, in the order of the plan, those that need others last."""
     groups: dict[Path, list[PlannedRun]] = {}
     for run in runs:
         training = root / TRAININGS / content_hash(training_content(run.config))
         groups.setdefault(training, []).append(run)
-    return [Job(training, root, tuple(members)) for training, members in groups.items()]
+    jobs = [
+        Job(training, root, tuple(members), _needs(members[0].config, root))
+        for training, members in groups.items()
+    ]
+    return sorted(jobs, key=lambda job: bool(job.needs))
+
+
+def _needs(config: RunConfig, root: Path) -> tuple[Path, ...]:
+    return tuple(member_trainings(config, root)) if members_of(config) else ()

@@ -63,7 +63,7 @@ def _shown(seconds: Sequence[float | None]) -> str:
 def _by_method(jobs: Sequence[Job]) -> dict[str, list[Job]]:
     groups: dict[str, list[Job]] = {}
     for job in jobs:
-        groups.setdefault(job.name.rpartition(", seed ")[0], []).append(job)
+        groups.setdefault(job.method, []).append(job)
     return groups
 
 

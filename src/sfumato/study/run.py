@@ -113,6 +113,7 @@ class _Runner:
     board: Board
     observer: Observer = field(default_factory=Observer)
     deaths: Counter[Path] = field(default_factory=Counter)
+    running: set[Path] = field(default_factory=set)
 
     def finish(self) -> None:
         self.first_seen = {job.training: newest_claim(job.training).number for job in self.waiting}
@@ -131,6 +132,8 @@ class _Runner:
         for job in list(self.waiting):
             if self.workers.busy() >= self.workers.slots:
                 return
+            if self._must_wait(job):
+                continue
             claim = newest_claim(job.training)
             if self.observer.held(job.training, claim):
                 self.board.elsewhere(job, claim.holder)
@@ -142,9 +145,16 @@ class _Runner:
                 self.board.ended(job, End("failed", f"{job.reason()} (on {claim.holder})"))
             else:
                 self.board.began(job)
+                self.running.add(job.training)
                 self.workers.submit(job, claim.number, cautious=job.crashed)
 
+    def _must_wait(self, job: Job) -> bool:
+        """Whether a training that the job needs has not ended yet, well or not."""
+        unfinished = self.running | {other.training for other in self.waiting}
+        return any(each in unfinished for each in job.needs)
+
     def _handle(self, job: Job, end: End) -> None:
+        self.running.discard(job.training)
         if end.status == "storage":
             raise StorageError(end.reason)
         if end.status == "died":

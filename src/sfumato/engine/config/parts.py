@@ -43,7 +43,7 @@ from sfumato.models import (
     vgg,
     wide_resnet,
 )
-from sfumato.predictions import MCDropout, TemporalSmoother
+from sfumato.predictions import DeepEnsemble, MCDropout, TemporalSmoother
 
 # Set from the data or by the run, never by the user.
 SUPPLIED: Mapping[Named, tuple[str, ...]] = {
@@ -53,7 +53,7 @@ SUPPLIED: Mapping[Named, tuple[str, ...]] = {
     ),
     "loss": ("num_samples", "num_classes", "epochs", "class_weight", "reduction"),
     "inputs": ("num_classes",),
-    "predict": ("model", "max_batch", "cut_threshold"),
+    "predict": ("model", "models", "max_batch", "cut_threshold"),
     "corruptions": ("images", "name", "severity", "constants", "generator"),
     "perturbations": ("images", "name", "generator"),
 }
@@ -176,6 +176,7 @@ PARTS: tuple[Part, ...] = (
     Part("inputs", "mollify", mollify, ("classify",)),
     Part("labels", "objectness", ObjectnessLabels, ("classify",)),
     Part("predict", "mc_dropout", MCDropout),
+    Part("predict", "ensemble", DeepEnsemble, ("classify",)),
     Part("predict", "temporal", TemporalSmoother, ("segment",)),
     *(
         Part("corruptions", name, partial(corruptions.corrupt, name=name), ("classify",))

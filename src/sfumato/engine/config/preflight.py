@@ -157,6 +157,7 @@ def _network_content(config: RunConfig) -> dict[str, Any]:
         "dropout": _dropout_users(config),
         "single": config.train.batch_size == 1,
         "train": config.train.model_dump(include={"freeze", "head_learning_rate"}),
+        "runs": [each for each in config.predict.ensemble or () if isinstance(each, str)],
     }
 
 
@@ -173,6 +174,9 @@ def _checked_network(config: RunConfig, images: dict[str, _Images]) -> nn.Module
         parameter_groups(detector, config.train)
         return detector
     given = images[content_hash(config.data)]
+    for member in config.predict.ensemble or ():
+        if isinstance(member, str):
+            load_network(member)
     network = _build_classifier(config, given)
     if config.train.epochs:  # else there may be nothing to train, as in an ONNX file
         parameter_groups(network, config.train)

@@ -32,11 +32,30 @@ class PredictConfig(Strict):
     """How a trained network predicts: once, or as the mean over dropout masks, or over time.
 
     With both, each frame is the mean over `mc_dropout` masks (1 in the paper) and then smoothed.
+    `ensemble` averages over networks: "seeds" over those of all seeds of the study, which a run
+    holds as the list of them; or over the networks of given run directories.
     """
 
     mc_dropout: int | None = Field(None, ge=1)
+    ensemble: Literal["seeds"] | list[int] | list[str] | None = Field(
+        None, exclude_if=lambda value: value is None
+    )
     # Left out of the configuration, and so of the run's name, where it is not used.
     temporal: TemporalConfig | None = Field(None, exclude_if=lambda value: value is None)
+
+    @field_validator("ensemble", mode="before")
+    @classmethod
+    def _different_members(cls, members: Any) -> Any:
+        """In one message, where the types alone would give one for each form."""
+        if members is None or members == "seeds":
+            return members
+        kinds = {type(each) for each in members} if isinstance(members, list) else set()
+        if kinds not in ({int}, {str}) or len(members) < 2 or len(set(members)) < len(members):
+            raise ValueError(
+                "an ensemble is over seeds (the word, for all of the study) or over a list of two "
+                f"or more different seeds, or run directories, got {members!r}"
+            )
+        return members
 
 
 class ObjectsConfig(Strict):
@@ -213,5 +232,11 @@ AFTER_TRAINING = ("predict", "evaluate")
 
 
 def training_content(config: RunConfig) -> dict[str, Any]:
-    """All of a configuration that decides the weights: what names the directory of a training."""
-    return config.model_dump(mode="json", exclude=set(AFTER_TRAINING))
+    """All of a configuration that decides the weights: what names the directory of a training.
+
+    Those of an ensemble are the weights of all its members.
+    """
+    content = config.model_dump(mode="json", exclude=set(AFTER_TRAINING))
+    if config.predict.ensemble is not None:
+        content["ensemble"] = config.predict.ensemble
+    return content

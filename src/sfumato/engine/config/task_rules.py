@@ -27,6 +27,22 @@ def check_task(config: RunConfig) -> None:
     if config.task != "detect":
         _require(config.classifier is None, "classifier is for task: detect")
     _check_untrained(config)
+    _check_ensemble(config)
+
+
+def _check_ensemble(config: RunConfig) -> None:
+    members = config.predict.ensemble
+    _require(members is None or config.task == "classify", "predict.ensemble is for task: classify")
+    _require(
+        members != "seeds",
+        "predict.ensemble: seeds means the seeds of a study; for a run by itself name them, as "
+        "[0, 1, 2]",
+    )
+    _require(
+        members is None or not config.evaluate.ensemble_sizes,
+        "evaluate.ensemble_sizes counts dropout masks; predict.ensemble is measured with 1, 2, ... "
+        "of its networks anyway: leave the sizes out",
+    )
 
 
 def _check_untrained(config: RunConfig) -> None:

@@ -90,15 +90,23 @@ class RunDirectory:
     def config(self) -> dict[str, Any]:
         return read_yaml(self.path / "config.yaml")
 
-    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
-        """Finish the run: its log and its cost, then the metrics."""
+    def write_metrics(
+        self, metrics: Mapping[str, Any], *, training_seconds: float | None = None
+    ) -> None:
+        """Finish the run: its log and its cost, then the metrics.
+
+        Args:
+            metrics: what the run has measured.
+            training_seconds: of networks that other trainings have logged.
+        """
         if self.finished:
             raise FileExistsError(f"{self.path} is a finished run; it is never overwritten")
         for name in ("log.jsonl", KEPT):
             file = self.training / name
             if self.training != self.path and file.exists():
                 write_text(self.path / name, file.read_text(encoding="utf-8"))
-        write_json(self.path / "cost.json", self._cost())
+        known = {} if training_seconds is None else {"training_seconds": training_seconds}
+        write_json(self.path / "cost.json", {**self._cost(), **known})
         write_json(self.path / "metrics.json", metrics)
         (self.path / "error.txt").unlink(missing_ok=True)
 

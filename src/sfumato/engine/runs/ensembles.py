@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sfumato.engine.runs.directory import RunDirectory
+from torch import nn
+
+from sfumato.engine.config.run_config import RunConfig, training_content
+from sfumato.engine.config.sections import content_hash
+from sfumato.engine.runs.directory import TRAININGS, RunDirectory
 from sfumato.engine.runs.networks import TrainedNetwork, load_network, read_config
+from sfumato.engine.training.checkpoint import load_checkpoint
 from sfumato.predictions import DeepEnsemble, MCDropout
 
 
 def load_predictor(
     run: str | Path | RunDirectory, *, modules: str | Path | None = None
-) -> TrainedNetwork | MCDropout:
+) -> nn.Module:
     """A run's network as its `predict` section uses it.
 
     Args:
@@ -20,12 +25,84 @@ def load_predictor(
         modules: the folder of the user's own modules, as for `load_network`.
 
     Returns:
-        The network, which gives logits, or with `mc_dropout` an `MCDropout` of it, which gives
-        probabilities. Both take images that are not standardised yet.
+        The network, which gives logits; with `mc_dropout` an `MCDropout` of it, with `ensemble` the
+        `DeepEnsemble`, which give probabilities. All take images that are not standardised yet.
     """
     directory = run if isinstance(run, RunDirectory) else RunDirectory(Path(run))
-    network = load_network(directory, modules=modules)
-    samples = read_config(directory, modules=modules).predict.mc_dropout
+    config = read_config(directory, modules=modules)
+    if config.predict.ensemble is not None:
+        members = load_members(config, directory.path.parent, modules=modules)
+        return DeepEnsemble([sampled(member, config) for member in members]).eval()
+    return sampled(load_network(directory, modules=modules), config)
+
+
+def member_config(config: RunConfig, seed: int) -> RunConfig:
+    """The run of one network of an ensemble over seeds."""
+    alone = config.predict.model_copy(update={"ensemble": None})
+    return config.model_copy(update={"seed": seed, "predict": alone})
+
+
+def member_trainings(config: RunConfig, root: Path) -> list[Path]:
+    """Where the networks of a run's ensemble are: directories of trainings, or the given runs.
+
+    Args:
+        config: of the ensemble.
+        root: the folder of runs.
+    """
+    members = config.predict.ensemble or []
+    return [
+        Path(each).expanduser()
+        if isinstance(each, str)
+        else root / TRAININGS / content_hash(training_content(member_config(config, each)))
+        for each in members
+    ]
+
+
+def load_members(
+    config: RunConfig, root: Path, *, modules: str | Path | None = None
+) -> list[TrainedNetwork]:
+    """The networks of a run's ensemble.
+
+    Args:
+        config: of the ensemble.
+        root: the folder of runs.
+        modules: the folder of the user's own modules, as for `load_network`.
+
+    Raises:
+        FileNotFoundError: a network that is not trained, or not to its end.
+    """
+    found = []
+    for place, path in zip(
+        config.predict.ensemble or [], member_trainings(config, root), strict=True
+    ):
+        what = f"run {place}" if isinstance(place, str) else f"seed {place}"
+        if isinstance(place, int) and not _is_trained(path, config.train.epochs):
+            raise FileNotFoundError(
+                f"predict.ensemble: {what} has no trained network: its training failed or was "
+                "interrupted. Mend that (its error.txt says what it was), then give the same "
+                "command again"
+            )
+        try:
+            found.append(load_network(path, modules=modules))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"predict.ensemble: {what}: {error}") from None
+    return found
+
+
+def training_seconds(config: RunConfig, root: Path) -> float:
+    """What all networks of a run's ensemble took to train."""
+    logs = [RunDirectory(path).log() for path in member_trainings(config, root)]
+    return sum(record.get("seconds", 0.0) for log in logs for record in log)
+
+
+def _is_trained(path: Path, epochs: int) -> bool:
+    checkpoint = load_checkpoint(path / "checkpoint")
+    return checkpoint is not None and checkpoint.epoch == epochs
+
+
+def sampled(network: nn.Module, config: RunConfig) -> nn.Module:
+    """A network, or the mean over its dropout masks, as the `predict` section says."""
+    samples = config.predict.mc_dropout
     return network if samples is None else MCDropout(network, samples)
 
 
@@ -68,7 +145,7 @@ def load_ensemble(
     return DeepEnsemble(members).eval()
 
 
-def _network(member: TrainedNetwork | MCDropout) -> TrainedNetwork:
+def _network(member: nn.Module) -> TrainedNetwork:
     inner = member.model if isinstance(member, MCDropout) else member
     if not isinstance(inner, TrainedNetwork):
         raise TypeError(f"expected a TrainedNetwork inside, got {type(inner).__name__}")

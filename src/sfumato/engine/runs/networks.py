@@ -80,6 +80,33 @@ class TrainedNetwork(nn.Module):
         return cast(Tensor, self.prepare(images))
 
 
+class Restandardised(nn.Module):
+    """A trained network for images that were standardised otherwise than in its training.
+
+    Args:
+        trained: the network with its own standardisation.
+        mean: what the images were standardised with.
+        std: the same.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self, trained: TrainedNetwork, mean: Sequence[float], std: Sequence[float]
+    ) -> None:
+        super().__init__()
+        self.trained = trained
+        self.is_same = (trained.facts.mean, trained.facts.std) == (tuple(mean), tuple(std))
+        for name, values in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.is_same:
+            return cast(Tensor, self.trained.network(images))
+        return cast(Tensor, self.trained(images * self.std + self.mean))
+
+
 def write_network_facts(
     run: RunDirectory, dataset: ArrayDataset, mean: Sequence[float], std: Sequence[float]
 ) -> None:
@@ -127,6 +154,11 @@ def load_network(
     """
     directory = run if isinstance(run, RunDirectory) else RunDirectory(Path(run))
     config = read_config(directory, modules=modules)
+    if config.predict.ensemble is not None:
+        raise FileNotFoundError(
+            f"{directory.path} is of a deep ensemble, which has several networks: "
+            "engine.load_predictor gives it whole"
+        )
     recover_checkpoint(directory.checkpoint)
     weights = load_weights(directory.checkpoint)
     with searching(config.modules):

@@ -28,26 +28,48 @@ from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.evaluation.classifier import Evaluator
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
-from sfumato.engine.runs.networks import write_network_facts
+from sfumato.engine.runs.ensembles import load_members, sampled, training_seconds
+from sfumato.engine.runs.networks import Restandardised, write_network_facts
 from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.training.label_step import LabelStep
 from sfumato.engine.training.loop import Trainer
 from sfumato.engine.training.notes import validation_notes
 from sfumato.engine.training.transforms import batch_transform
 from sfumato.engine.training.validation import measure_labels
+from sfumato.predictions import DeepEnsemble
 
 
 def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
     """Train, predict and evaluate a classifier; all processes take part."""
     data = load_splits(config.data)
     loaders = Loaders(config, fabric, *image_statistics(config, data.train))
-    network = build_trainer(fabric, config, data, loaders, directory, show).fit()
+    if config.predict.ensemble is None:
+        network = build_trainer(fabric, config, data, loaders, directory, show).fit()
+        seconds = None
+    else:
+        network = build_ensemble(fabric, config, data, loaders, directory)
+        seconds = training_seconds(config, directory.path.parent)
     evaluator = Evaluator(fabric, config, network, directory, loaders.mean, loaders.std, show)
     for name, part in (("validation", data.validation), ("test", data.test)):
         evaluator.clean(name, loaders.evaluation(part))
     if fabric.is_global_zero:
-        directory.write_metrics(evaluator.finish(data.test))
+        directory.write_metrics(evaluator.finish(data.test), training_seconds=seconds)
     fabric.barrier()
+
+
+def build_ensemble(
+    fabric: Fabric, config: RunConfig, data: DataSplits, loaders: Loaders, directory: RunDirectory
+) -> DeepEnsemble:
+    """The networks that a run averages, each with images standardised as in its own training."""
+    members = load_members(config, directory.path.parent)
+    for member in members:
+        if member.classes != data.train.classes:
+            raise ValueError(
+                f"predict.ensemble: a network has the classes {member.classes}, the data has "
+                f"{data.train.classes}"
+            )
+    networks = [Restandardised(member, loaders.mean, loaders.std) for member in members]
+    return DeepEnsemble([sampled(each, config) for each in networks]).to(fabric.device)
 
 
 def build_trainer(

@@ -85,6 +85,8 @@ class Rehearsal:
         start += time.perf_counter() - began
         epoch = _epoch(trainer, len(data.validation))
         each = seconds_per_pass(fabric, config, trainer.model, loaders, directory, few.test)
+        if members := config.predict.ensemble:
+            epoch, each = 0.0, each * len(members)
         name = content_hash(config.model_dump(include={"data", "evaluate", "predict"}))
         if name not in self._evaluations:
             found = evaluation_cost(fabric, config, data, loaders, directory)
