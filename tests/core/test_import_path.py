@@ -72,6 +72,15 @@ def test_two_studies_may_call_their_modules_alike(write: Write) -> None:
             assert import_named("beside_three:VALUE")[0] == folder.name
 
 
+def test_a_study_may_move(write: Write, tmp_path: Path) -> None:
+    folder = write("before/beside_five.py", "VALUE = 5")
+    with searching(folder):
+        old = import_named("beside_five:VALUE")
+    moved = folder.rename(tmp_path / "after")
+    with searching(moved):
+        assert import_named("beside_five:VALUE") == old
+
+
 def test_a_module_may_not_have_the_name_of_another(write: Write) -> None:
     folder = write("json.py", "VALUE = 3")
     fails(folder, "json:VALUE", r"json\.py has the name of another module \(.*json.*\): rename it")

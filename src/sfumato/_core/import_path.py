@@ -162,12 +162,16 @@ def _forget_others(name: str) -> None:
     if is_other and top not in _imported:
         where = getattr(known, "__file__", None) or "Python itself"
         raise ValueError(f"{beside.origin} has the name of another module ({where}): rename it")
-    loaded = sys.modules.get(name)
-    has_changed = loaded is not None and _imported.get(name) not in (None, source_digest(loaded))
-    if is_other or has_changed:
+    if is_other or _has_changed(name):
         for each in list(_imported):
             sys.modules.pop(each, None)
         _imported.clear()
+
+
+def _has_changed(name: str) -> bool:
+    """Whether the code of an imported module is no longer that in its file."""
+    loaded, digest = sys.modules.get(name), _imported.get(name)
+    return loaded is not None and digest is not None and digest != source_digest(loaded)
 
 
 def _not_found(missing: str) -> str:

@@ -45,6 +45,14 @@ def wide(num_classes, image_size):
     assert image_size == (8, 8)
     return Net(num_classes + 1, 3)
 
+class Pixels(nn.Module):
+    def __init__(self, num_classes, in_channels):
+        super().__init__()
+        self.head = nn.Conv2d(in_channels, num_classes, 1)
+
+    def forward(self, images):
+        return self.head(images)
+
 def not_a_network():
     return "net"
 
@@ -267,11 +275,31 @@ def test_every_kind_goes_through_a_run(configure: Configure, tmp_path: Path) -> 
     assert sorted(network.state_dict()) == ["head.bias", "head.weight"]
 
 
+def test_labels_of_pixels(configure: Configure) -> None:
+    sizes = {"train": 2, "validation": 1, "test": 1, "train_frames": 3, "size": 16}
+    segment = {"task": "segment", "data": {"name": "scene_streams", **sizes}}
+    check_runs([configure(**segment, model="own_parts:Pixels", loss="own_parts:tilted")])
+    message = r"model own_parts:Net: .* logits \(2, 11, 16, 16\) .* Tensor \(2, 11\)"
+    with pytest.raises(ConfigError, match=message):
+        check_runs([configure(**segment)])
+
+
+def test_a_network_starts_from_a_file_of_weights(configure: Configure, tmp_path: Path) -> None:
+    with searching(configure().modules):
+        first = build_part("model", "own_parts:Net", num_classes=2, in_channels=3)
+    torch.save(first.state_dict(), tmp_path / "first.pt")
+    config = configure(model={"name": "own_parts:Net", "weights": str(tmp_path / "first.pt")})
+    assert len(config.model["weights_digest"]) == 16
+    with searching(config.modules):
+        second = build_part("model", config.model, num_classes=2, in_channels=3)
+    assert torch.equal(first.head.weight, second.head.weight)
+
+
 def test_a_run_s_code_is_not_executed_unasked(
     configure: Configure, folder: Path, tmp_path: Path
 ) -> None:
     done = run(configure(), tmp_path, show=False)
-    with pytest.raises(ConfigError, match=r"own_parts:Images, own_parts:Net\), .*pass modules="):
+    with pytest.raises(ConfigError, match=r"own_parts:Images, own_parts:Net\), .*pass modules= "):
         load_network(done.path)
     network = load_network(done.path, modules=folder)
     assert network(torch.zeros(1, 3, 8, 8)).shape == (1, 2)

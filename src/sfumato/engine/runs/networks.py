@@ -200,7 +200,7 @@ def read_config(directory: RunDirectory, *, modules: str | Path | None = None) -
     if folder is None and (named := own_names(content)):
         raise ConfigError(
             f"{path}: the run names parts by import path ({', '.join(named)}), whose modules this "
-            "would execute. Where you trust them, pass modules=, the folder that they are in"
+            "would execute. Where you trust them, pass modules= (--modules), the folder of them"
         )
     with searching(folder):
         return parse(RunConfig, content, str(path))
