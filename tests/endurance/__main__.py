@@ -22,12 +22,13 @@ from rich.progress import Progress
 from sfumato.ops.library import kernel_level
 from tests.endurance.campaign import Attack, Record, run_campaign
 from tests.endurance.files import FILES
+from tests.endurance.kills import KILLS
 from tests.endurance.losses import LOSSES
 from tests.endurance.metrics import SCORES
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "endurance.json"
-ATTACKS: dict[str, Attack] = {each.name: each for each in (LOSSES, SCORES, FILES)}
+ATTACKS: dict[str, Attack] = {each.name: each for each in (LOSSES, SCORES, FILES, KILLS)}
 
 
 def main() -> int:
