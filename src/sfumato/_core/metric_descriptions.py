@@ -61,6 +61,7 @@ DESCRIPTIONS: dict[str, Description] = {
     "label_consistency": Description("consistency of the labels", None, "share"),
     # Of detections.
     "d_ece": Description("D-ECE", "lower", "share"),
+    "d_ece_by_place": Description("D-ECE by place and size", "lower", "share"),
     "ap": Description("AP", "higher", "share"),
     "ap50": Description("AP50", "higher", "share"),
     "ap75": Description("AP75", "higher", "share"),

@@ -22,6 +22,7 @@ from sfumato.report.audit_sentences import (
     headline,
     scaling_sentence,
     threshold_sentences,
+    time_text,
     warnings_of,
 )
 from sfumato.report.audit_tables import (
@@ -30,7 +31,6 @@ from sfumato.report.audit_tables import (
     metrics_table,
     model_tables,
     shared_tables,
-    time_text,
     verdict_table,
 )
 from sfumato.report.document import asset, embedded, head, script_of, section, table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 
@@ -126,15 +127,26 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
 
 
 def drift_sentence(model: Mapping[str, Any]) -> str:
-    """Whether calibration changed over time."""
+    """Whether an alarm over time would have gone off, and when."""
     drift, name = model["drift"], model["name"]
-    level = f"{100 * drift['level']:g} %"
+    level = f"{100 * drift['level']:g} % false alarms, however often one looks"
+    points = f"{100 * drift['tolerance']:g} points"
     if drift["alarm"] is None:
-        return f"{name}: no drift of the calibration found over time (false alarms: {level})."
+        return (
+            f"Over time {name} stays within {points} of its accuracy, as far as is seen ({level})."
+        )
+    when = time_text(drift["alarm"], model["is_dated"])
     return (
-        f"{name} drifts: since {drift['alarm']} its confidences no longer mean what they meant "
-        f"before (false alarms: {level}, however often one looks)."
+        f"Over time {name} leaves its accuracy by more than {points}: the alarm goes off at "
+        f"{when}, after {drift['after']:,} predictions ({level})."
     )
+
+
+def time_text(value: float, is_dated: bool) -> str:
+    """A date where times are dates, else the number."""
+    if not is_dated:
+        return f"{value:g}"
+    return datetime.fromtimestamp(value, tz=timezone.utc).strftime("%Y-%m-%d %H:%M")
 
 
 def warnings_of(found: Mapping[str, Any]) -> list[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from sfumato._core.metric_descriptions import describe_metric
-from sfumato.report.audit_sentences import number
+from sfumato.report.audit_sentences import number, time_text
 from sfumato.report.statistics import verdict_of_interval
 
 TITLE = "Can these confidences be trusted?"
@@ -108,13 +107,6 @@ def gap_text(part: Mapping[str, Any]) -> str:
     low, high = part["interval"]
     gap = f"{100 * part['gap']:+.1f}"
     return gap if low is None or low != low else f"{gap} [{100 * low:+.1f}, {100 * high:+.1f}]"
-
-
-def time_text(value: float, is_dated: bool) -> str:
-    """A date where times are dates, else the number."""
-    if not is_dated:
-        return f"{value:g}"
-    return datetime.fromtimestamp(value, tz=timezone.utc).strftime("%Y-%m-%d %H:%M")
 
 
 def _title(key: str) -> str:

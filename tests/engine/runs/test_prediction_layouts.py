@@ -246,6 +246,7 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_published_files_as_they_are(real_data: Callable[[str], Path], name: str) -> None:
     """Accuracy and ECE that others computed of the same files; that of boxes is with 20 bins."""
+    from sfumato.engine.evaluation.audit_extras import detection_errors
     from sfumato.engine.evaluation.audit_tallies import Tallies
 
     path = real_data(f"predictions/{name}")
@@ -256,4 +257,8 @@ def test_published_files_as_they_are(real_data: Callable[[str], Path], name: str
     accuracy, error = REAL[name]
     found = tallies.measure()
     assert found["ece"] == pytest.approx(error, abs=6e-4 if "coco" in name else 6e-5)
+    if "coco" in name:
+        boxes = detection_errors(read_any(path))
+        assert boxes["d_ece"] == pytest.approx(error, abs=6e-5)
+        assert boxes["d_ece_by_place"] > 0
     assert accuracy is None or found["accuracy"] == pytest.approx(accuracy, abs=6e-5)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sfumato.engine.evaluation.audit_confidences import compare_confidences, evaluate_confidences
+from sfumato.engine.evaluation.audit_extras import detection_errors, drift_of
 from sfumato.engine.evaluation.audit_judgement import honest_draws, judge
 from sfumato.engine.evaluation.audit_outcomes import outcomes
 from sfumato.engine.evaluation.audit_scaling import after_scaling
@@ -125,6 +126,8 @@ def judge_file(
     judged = judge(file.name, tallies, group_by_value(found.samples()), metrics, generator)
     if isinstance(file, PredictionFile):
         judged["sets"] = sets_of(file)
+    judged["metrics"] |= detection_errors(file)
+    judged["drift"] = drift_of(file, found)
     if target is not None:
         judged["thresholds"] = thresholds_of_rows(found, file.classes, target)
     return judged

@@ -62,27 +62,32 @@ def _of_distributions(file: PredictionFile) -> Outcomes:
     from_logits = file.logits is not None
     found = score(values, labels, from_logits=from_logits, ignore_index=file.void, validate=False)
     probs = values.softmax(1) if from_logits else values
-    squares = probs.square().sum(1)
-    counts, own = labels != file.void, found.log_likelihood.exp()
+    counts = labels != file.void
+    chosen = slice(None) if bool(counts.all()) else counts.flatten()
+    label = labels.flatten()[chosen]
+    squares = probs.square().sum(1).flatten()[chosen]
     return Outcomes(
         confidence=found.confidence,
         correct=found.correct,
         log_likelihood=found.log_likelihood,
-        squared_error=squares[counts] - 2 * own + 1,
-        predicted=_predicted(values)[counts],
-        label=labels[counts],
-        unit=None if unit is None else unit[counts],
-        row=rows if unit is None else rows[unit[counts]],
+        squared_error=squares.sub_(found.log_likelihood.exp(), alpha=2).add_(1),
+        predicted=_predicted(values, label, found.correct, chosen),
+        label=label,
+        unit=None if unit is None else unit.flatten()[chosen],
+        row=rows if unit is None else rows[unit.flatten()[chosen]],
     )
 
 
-def _predicted(values: Tensor) -> Tensor:
-    """The first class with the largest value; (N, ...) of (N, C, ...)."""
-    if values.ndim == 2:
-        return values.argmax(1)
-    # Planes: a pass for each class is several times faster than `argmax` over a far axis.
-    top = values.amax(1)
-    predicted = torch.zeros_like(top, dtype=torch.int64)
-    for number in range(values.shape[1] - 1, -1, -1):
-        predicted.masked_fill_(values[:, number] == top, number)
-    return predicted
+def _predicted(values: Tensor, label: Tensor, correct: Tensor, chosen: slice | Tensor) -> Tensor:
+    """The first class with the largest value, of each entry that counts, (M,).
+
+    Where a prediction is right that is the label, so only the wrong ones are looked at again.
+    """
+    wrong = (~correct).nonzero().flatten()
+    rows = values.movedim(1, 0).flatten(1)  # (C, entries)
+    rows = rows[:, wrong] if isinstance(chosen, slice) else rows[:, chosen][:, wrong]
+    top = rows.amax(0)
+    first = torch.zeros_like(wrong)
+    for number in range(len(rows) - 1, -1, -1):  # passes: `argmax` over this axis is far slower
+        first.masked_fill_(rows[number] == top, number)
+    return label.index_put((wrong,), first)

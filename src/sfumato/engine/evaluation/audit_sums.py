@@ -47,6 +47,17 @@ def part_sums(
     return torch.stack([each.sum(0) for each in over], 1)
 
 
+def whole_sums(confidence: Tensor, correct: Tensor, unit: Tensor | None) -> Tensor:
+    """`part_sums` of everything as one part, (7,)."""
+    if unit is not None:
+        return part_sums(torch.zeros_like(unit), 1, confidence, correct, unit)[0]
+    excess = confidence.double() - correct.double()
+    count, hits, gap = float(len(excess)), float(correct.sum()), float(excess.sum())
+    squares = float(excess.dot(excess))
+    sums = [count, hits, hits + gap, squares, gap, count, count]
+    return torch.tensor(sums, dtype=torch.float64)
+
+
 def _sums(part: Tensor, weights: Tensor | None, parts: int) -> Tensor:
     return torch.bincount(part, weights=weights, minlength=parts).double()
 

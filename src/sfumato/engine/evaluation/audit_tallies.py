@@ -16,7 +16,13 @@ import torch
 from torch import Tensor
 
 from sfumato.engine.evaluation.audit_outcomes import Outcomes, outcomes
-from sfumato.engine.evaluation.audit_sums import WIDTH, NamedSums, TimeSums, part_sums
+from sfumato.engine.evaluation.audit_sums import (
+    WIDTH,
+    NamedSums,
+    TimeSums,
+    part_sums,
+    whole_sums,
+)
 from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile, PredictionFileError
 from sfumato.metrics.confidence_sums import (
     add_samples,
@@ -72,8 +78,7 @@ class Tallies:
             return
         add_samples(self.sums, found.samples(), self.cells)
         self._add_scores(found)
-        one = torch.zeros(len(found.confidence), dtype=torch.int64)
-        self.overall += self._parts(one, 1, found)[0]
+        self.overall += whole_sums(found.confidence, found.correct, found.unit)
         if not isinstance(file, ConfidenceFile):
             self._agree(file.predictions.shape[1])
         if found.predicted is not None:
@@ -165,11 +170,12 @@ class Tallies:
         self.zeros += int(found.log_likelihood.isneginf().sum())
 
     def _add_mistakes(self, file: AnyPredictions, found: Outcomes) -> None:
-        sure = found.confidence.double().where(~found.correct, -1.0)
         if found.unit is not None:  # pixels are no rows that one could look up
             return
-        least = sure.topk(min(MISTAKES, len(sure))).values[-1].clamp(min=0)
-        places = (sure >= least).nonzero().flatten()  # of equally sure ones the first
+        sure = found.confidence.double()
+        least = self.mistakes[-1].confidence if len(self.mistakes) == MISTAKES else 0.0
+        places = ((sure >= least) & ~found.correct).nonzero().flatten()
+        # Of equally sure ones the first, so that the order of batches doesn't matter.
         places = places[sure[places].argsort(descending=True, stable=True)][:MISTAKES]
         new = [_mistake(file, found, place, float(sure[place])) for place in places.tolist()]
         self.mistakes = heapq.nsmallest(MISTAKES, self.mistakes + new, key=_order)

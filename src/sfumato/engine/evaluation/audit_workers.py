@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from sfumato.engine.evaluation.audit_tallies import Tallies
 from sfumato.engine.runs.prediction_files import PredictionFileError, Reading, read_batches
 from sfumato.engine.runs.prediction_formats import open_parquet
+from sfumato.engine.runs.prediction_rows import AnyPredictions
 from sfumato.engine.runs.progress import Bar
 
 ROWS_PER_JOB = 1_000_000
@@ -61,9 +62,18 @@ def tally_job(job: Job, reading: Reading) -> Tallies:
 
     torch.set_num_threads(1)  # many small sums: threads would wait for each other, busily
     found = Tallies()
-    for part in read_batches(job.path, reading, found.skipped, job.groups):
+    for part in _ahead(read_batches(job.path, reading, found.skipped, job.groups)):
         found.add(part)
     return found
+
+
+def _ahead(parts: Iterator[AnyPredictions]) -> Iterator[AnyPredictions]:
+    """The same parts; while one is summed up, a thread reads the next."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, parts, None)
+        while (part := coming.result()) is not None:
+            coming = reader.submit(next, parts, None)
+            yield part
 
 
 def _results(run: Any, jobs: Sequence[Job], workers: int, ray: str | None) -> Iterator[Tallies]:

@@ -14,10 +14,10 @@ from sfumato.engine.runs.prediction_checks import OnBadRow, RowChecks
 from sfumato.engine.runs.prediction_content import confidences, distributions, needs
 from sfumato.engine.runs.prediction_formats import (
     ARRAYS,
-    BATCH,
     TABLES,
     Columns,
     Table,
+    batch_rows,
     read_npy,
 )
 from sfumato.engine.runs.prediction_names import CLASSES, Kind, Roles, roles_of
@@ -32,7 +32,6 @@ from sfumato.engine.runs.prediction_rows import (
 # A compressed file can declare far more than it holds; this much is more than any test set.
 LARGEST_BYTES = 8 * 2**30
 FORMATS = (".csv", ".npz", ".npy", ".parquet", ".jsonl", ".ndjson", ".safetensors")
-_ENTRIES = 2**23  # of an array that are looked at together
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ def _array_parts(
     count = _one_length(path, roles, arrays)
     used = used_names(roles)
     width = max(int(np.prod(arrays[name].shape[1:])) for name in used)
-    step = max(1, min(BATCH, _ENTRIES // max(1, width)))
+    step = batch_rows(width)
     if path.suffix.lower() != ".npy":  # in memory already: one part
         step = max(count, 1)
     for start in range(0, count, step):

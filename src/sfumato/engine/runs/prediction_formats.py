@@ -16,9 +16,16 @@ import numpy as np
 
 from sfumato.engine.runs.prediction_rows import PredictionFileError
 
-BATCH = 65_536
+BATCH = 131_072  # rows at a time, fewer where they are wide
+_ENTRIES = 2**21
+_JSON_LINES = 8192  # which may hold long lists
 Columns = dict[str, np.ndarray]
 Table = Iterator[tuple[int, Columns]]
+
+
+def batch_rows(columns: int) -> int:
+    """Rows that are read at a time: some megabytes, however wide they are."""
+    return min(BATCH, max(1024, _ENTRIES // max(1, columns)))
 
 
 def read_npz(path: Path) -> Columns:
@@ -47,8 +54,8 @@ def csv_batches(path: Path, wanted: Callable[[list[str]], list[str]]) -> Table:
         rows = csv.reader(file)
         header = next(rows, [])
         chosen = [(header.index(name), name) for name in wanted(header)]
-        number = 1
-        while lines := list(islice(rows, BATCH)):
+        number, step = 1, batch_rows(len(header))
+        while lines := list(islice(rows, step)):
             _check_fields(path, header, lines, number)
             yield (
                 number,
@@ -70,7 +77,7 @@ def json_batches(path: Path, wanted: Callable[[list[str]], list[str]]) -> Table:
     """One object a line; lists stay lists. Keys are those of the first line."""
     with path.open(encoding="utf-8-sig") as file:
         number, names = 1, None
-        while lines := list(islice(file, BATCH)):
+        while lines := list(islice(file, min(BATCH, _JSON_LINES))):
             found = [_json_row(path, number + at, line) for at, line in enumerate(lines)]
             names = wanted(list(found[0])) if names is None else names
             yield number, {name: _objects([row.get(name) for row in found]) for name in names}
@@ -100,9 +107,24 @@ def parquet_batches(
     columns = wanted(parquet.schema_arrow.names)
     sizes = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
     number = 1 + sum(sizes[: groups[0]] if groups else ())
-    for batch in parquet.iter_batches(BATCH, row_groups=groups, columns=columns, use_threads=False):
+    step = batch_rows(_values_per_row(parquet, columns))
+    for batch in parquet.iter_batches(step, row_groups=groups, columns=columns, use_threads=False):
         yield number, {name: _from_arrow(batch.column(name)) for name in columns}
         number += len(batch)
+
+
+def _values_per_row(parquet: Any, columns: list[str]) -> int:
+    """Numbers in a row, those in lists counted one by one."""
+    facts, rows = parquet.metadata, max(1, parquet.metadata.num_rows)
+    total = 0
+    for at in range(facts.num_columns):
+        if facts.schema.column(at).path.partition(".")[0] in columns:
+            values = sum(
+                facts.row_group(group).column(at).num_values
+                for group in range(facts.num_row_groups)
+            )
+            total += -(-values // rows)
+    return total
 
 
 def open_parquet(path: Path) -> Any:

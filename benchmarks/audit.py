@@ -1,0 +1,125 @@
+"""Audits of files of any size: speed against reading alone, memory, and two workers.
+
+    python benchmarks/audit.py [--rows 10000000] [--repeats 5]
+
+1. Rows per second of `sfumato audit`'s reading and summing up of a Parquet file of 10 classes in
+   single precision, against `pyarrow` reading the same columns in the same batches and doing
+   nothing with them. Both read in one thread; the audit sums up in another.
+2. Peak memory of the process for files of 10^6 rows up to `--rows`.
+3. Two worker processes against one, their start included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as arrow
+from harness import median_ratio, print_table, write_results
+from pyarrow import parquet
+
+from sfumato.engine.evaluation.audit_workers import jobs_of, tally
+from sfumato.engine.runs.prediction_files import Reading
+from sfumato.engine.runs.prediction_formats import batch_rows
+from sfumato.engine.runs.progress import Bar
+
+CLASSES, GROUP = 10, 250_000
+
+
+def write_file(path: Path, rows: int) -> None:
+    """Probabilities of a model that is right in about four of five cases."""
+    random_numbers = np.random.default_rng(0)
+    names = [f"prob_{number}" for number in range(CLASSES)]
+    fields = [arrow.field(name, arrow.float32()) for name in names]
+    schema = arrow.schema([*fields, arrow.field("label", arrow.int64())])
+    with parquet.ParquetWriter(path, schema) as writer:
+        for start in range(0, rows, GROUP):
+            count = min(GROUP, rows - start)
+            scores = 6 * random_numbers.normal(size=(count, CLASSES))
+            probs = np.exp(scores - scores.max(1, keepdims=True))
+            probs /= probs.sum(1, keepdims=True)
+            label = (probs.cumsum(1) > random_numbers.random((count, 1))).argmax(1)
+            columns = [*probs.astype(np.float32).T, label]
+            writer.write_table(arrow.table(columns, schema=schema), row_group_size=GROUP)
+
+
+def read_alone(path: Path) -> None:
+    file = parquet.ParquetFile(path)
+    for _ in file.iter_batches(batch_rows(CLASSES + 1), use_threads=False):
+        pass
+
+
+def audited(path: Path, workers: int = 1) -> None:
+    tally(jobs_of([path]), Reading(), workers=workers, bar=Bar())
+
+
+def seconds(call: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def compare(path: Path, rows: int, repeats: int) -> list[dict[str, Any]]:
+    """Reading alone, one worker and two, in turn."""
+    calls: dict[str, Callable[[], None]] = {
+        "pyarrow alone": lambda: read_alone(path),
+        "audit, one worker": lambda: audited(path),
+        "audit, two workers": lambda: audited(path, workers=2),
+    }
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            found[name].append(seconds(call))
+    base, one = found["pyarrow alone"], found["audit, one worker"]
+    return [
+        {
+            "case": name,
+            "rows": rows,
+            "million rows/s": rows / sorted(taken)[len(taken) // 2] / 1e6,
+            "of reading alone": 1 / median_ratio(taken, base),
+            "of one worker": 1 / median_ratio(taken, one),
+        }
+        for name, taken in found.items()
+    ]
+
+
+def peak_memory(path: Path, rows: int) -> dict[str, Any]:
+    """Peak of a process that audits the file and does nothing else."""
+    command = [sys.executable, __file__, "--memory-of", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {"case": "peak memory", "rows": rows, "MB": float(done.stdout)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--memory-of", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory_of is not None:
+        audited(options.memory_of)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        memory, rows = [], 1_000_000
+        while rows <= options.rows:
+            path = Path(folder) / f"{rows}.parquet"
+            write_file(path, rows)
+            memory.append(peak_memory(path, rows))
+            rows *= 10
+        speed = compare(path, rows // 10, options.repeats)
+    print_table(speed)
+    print_table(memory)
+    print("written to", write_results("audit", [*speed, *memory]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""What an audit adds where a file has times or boxes: an alarm over time, and D-ECE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sfumato.engine.evaluation.audit_outcomes import Outcomes
+from sfumato.engine.runs.prediction_rows import (
+    AnyPredictions,
+    ConfidenceFile,
+    PredictionFileError,
+)
+from sfumato.metrics import detection_calibration_error
+from sfumato.predictions import CalibrationAlarm
+
+ALARM_LEVEL = 0.05
+TOLERANCE = 0.02
+_BOX_BINS, _LEAST = 5, 8
+
+
+def drift_of(file: AnyPredictions, found: Outcomes) -> dict[str, Any] | None:
+    """When an alarm on the gap between confidence and accuracy would have gone off.
+
+    Returns:
+        `alarm`, the time, None where it stayed quiet; `after`, the number of predictions until
+        then; `level` and `tolerance`. None where the file has no times, or is of label maps.
+    """
+    if file.times is None or found.unit is not None:
+        return None
+    order = file.times.argsort(stable=True)
+    alarm = CalibrationAlarm(ALARM_LEVEL, tolerance=TOLERANCE)
+    alarm.update(found.confidence[order], found.correct[order])
+    at = alarm.raised_at
+    return {
+        "alarm": None if at is None else float(file.times[order[at - 1]]),
+        "after": at,
+        "level": ALARM_LEVEL,
+        "tolerance": TOLERANCE,
+    }
+
+
+def detection_errors(file: AnyPredictions) -> dict[str, float]:
+    """D-ECE by confidence with 20 bins, and by confidence, position and size; of boxes only."""
+    if not isinstance(file, ConfidenceFile) or file.boxes is None:
+        return {}
+    try:
+        by_place = detection_calibration_error(
+            file.confidence, file.correct, boxes=file.boxes, bins=_BOX_BINS, least=_LEAST
+        )
+    except ValueError as error:
+        raise PredictionFileError(
+            f"{file.name}: {error}; leave 'box' out to audit by confidence alone"
+        ) from None
+    by_confidence = detection_calibration_error(file.confidence, file.correct)
+    return {"d_ece": float(by_confidence), "d_ece_by_place": float(by_place)}

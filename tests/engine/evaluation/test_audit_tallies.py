@@ -1,0 +1,175 @@
+"""Tallies: the sums of parts are those of the whole, and say what the rows say."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sfumato.engine.evaluation.audit import Summed, audit
+from sfumato.engine.evaluation.audit_sums import TimeSums, gap_of, part_sums
+from sfumato.engine.evaluation.audit_tallies import Tallies
+from sfumato.engine.evaluation.audit_thresholds import Target
+from sfumato.engine.evaluation.audit_workers import Job, jobs_of, tally
+from sfumato.engine.runs.prediction_files import Reading, read_any
+from sfumato.engine.runs.prediction_rows import PredictionFile, PredictionFileError
+from sfumato.engine.runs.progress import Bar
+
+
+def _rows(count: int = 3000, **more: Any) -> PredictionFile:
+    generator = torch.Generator().manual_seed(count)
+    logits = 2 * torch.randn(count, 5, generator=generator)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    probs = (1.5 * logits).softmax(1)
+    groups = ["day" if label % 2 else "night" for label in labels.tolist()]
+    times = torch.arange(count).double() ** 1.5
+    return PredictionFile("rows", labels, probs=probs, groups=groups, times=times, **more)
+
+
+def _part(file: PredictionFile, rows: slice) -> PredictionFile:
+    assert file.probs is not None
+    assert file.groups is not None
+    assert file.times is not None
+    place = torch.arange(len(file))[rows]
+    return PredictionFile(
+        "rows",
+        file.labels[rows],
+        probs=file.probs[rows],
+        groups=file.groups[rows],
+        times=file.times[rows],
+        rows=place,
+    )
+
+
+def _tallies(*files: PredictionFile) -> Tallies:
+    found = Tallies()
+    for file in files:
+        found.add(file)
+    return found
+
+
+def test_parts_merge_into_the_whole_in_any_order() -> None:
+    file = _rows()
+    whole = _tallies(file)
+    parts = [_part(file, slice(at, at + 700)) for at in range(0, 3000, 700)]
+    merged = Tallies()
+    for part in reversed(parts):
+        merged.merge(_tallies(part))
+    counts = whole.sums[:-1, 0]
+    assert torch.equal(merged.sums[:-1, 0], counts)
+    assert torch.allclose(merged.sums, whole.sums, rtol=1e-12)
+    assert merged.mistakes == whole.mistakes
+    for ours, theirs in ((merged.by_class, whole.by_class), (merged.by_group, whole.by_group)):
+        assert ours.parts.keys() == theirs.parts.keys()
+        for name in ours.parts:
+            assert torch.allclose(ours.parts[name], theirs.parts[name], rtol=1e-12)
+    assert merged.by_time.power == whole.by_time.power
+    assert merged.by_time.periods.keys() == whole.by_time.periods.keys()
+
+
+def test_sums_say_what_the_rows_say() -> None:
+    file = _rows()
+    target = Target(0.1, escalate_risk=0.3)
+    exact = audit([file], resamples=0, target=target)["models"][0]
+    summed = audit([Summed("rows", _tallies(file))], resamples=20, target=target)["models"][0]
+    for name, value in summed["metrics"].items():
+        if not name.endswith("_interval"):
+            assert value == pytest.approx(exact["metrics"][name], abs=3e-4), name
+    for name in ("accuracy", "ece", "nll", "brier"):
+        assert summed["metrics"][name] == pytest.approx(exact["metrics"][name], abs=1e-6)
+        low, high = summed["metrics"][f"{name}_interval"]
+        assert low < summed["metrics"][name] < high
+    assert summed["by_class"] == exact["by_class"]
+    for name in ("accept", "escalate"):
+        ours, theirs = summed["thresholds"][name], exact["thresholds"][name]
+        assert ours["coverage"] == pytest.approx(theirs["coverage"], abs=0.01)
+        confident = file.probabilities.amax(1) >= ours["confidence"]
+        assert ours["accepted"] <= int(confident.sum())
+
+
+def test_sums_of_images_count_images_as_units() -> None:
+    """Ten copies of each prediction in an image leave the interval as wide as one copy does."""
+    generator = torch.Generator().manual_seed(0)
+    confidence = torch.rand(400, generator=generator, dtype=torch.float64)
+    correct = torch.rand(400, generator=generator) < 0.5
+    part = torch.zeros(400, dtype=torch.int64)
+    one = gap_of("", part_sums(part, 1, confidence, correct, None)[0])
+    assert one["gap"] == pytest.approx(float((confidence - correct.double()).mean()))
+    error = float((confidence - correct.double()).std()) / 20
+    assert one["interval"][1] - one["gap"] == pytest.approx(1.959964 * error, rel=1e-6)
+    ten = part_sums(
+        part.repeat_interleave(10),
+        1,
+        confidence.repeat_interleave(10),
+        correct.repeat_interleave(10),
+        torch.arange(400).repeat_interleave(10),
+    )[0]
+    assert gap_of("", ten)["interval"] == pytest.approx(one["interval"])
+
+
+@pytest.mark.parametrize("times", [[0.0], [5, 5, 5], [-3, 0, 2], [1.7e9, 1.7e9 + 86400 * 365]])
+def test_periods_hold_all_times_and_stay_few(times: list[float]) -> None:
+    sums = TimeSums()
+    for time in [*times, *np.linspace(min(times), max(times), 500).tolist()]:
+        one = torch.tensor([time], dtype=torch.float64)
+        sums.add(one, torch.tensor([0.5]), torch.tensor([True]))
+    assert sum(float(part[0]) for _, part in sums.starts()) == len(times) + 500
+    assert len(sums.periods) <= 96
+    assert min(start for start, _ in sums.starts()) <= min(times)
+    assert len(sums.periods) >= 47 or len(set(times)) == 1
+    assert math.isfinite(sums.power)
+
+
+def test_other_numbers_of_classes_are_refused() -> None:
+    two = PredictionFile("two", torch.tensor([0]), probs=torch.tensor([[0.6, 0.4]]))
+    with pytest.raises(PredictionFileError, match="have 5 classes, others 2"):
+        _tallies(_rows(10)).merge(_tallies(two))
+
+
+def _parquet(folder: Path, file: PredictionFile) -> Path:
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {f"prob_{k}": file.probabilities[:, k].numpy() for k in range(5)}
+    table = arrow.table({**columns, "label": file.labels.numpy(), "group": file.groups})
+    parquet.write_table(table, folder / "rows.parquet", row_group_size=500)
+    return folder / "rows.parquet"
+
+
+def test_row_groups_are_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _parquet(tmp_path, _rows())
+    monkeypatch.setattr("sfumato.engine.evaluation.audit_workers.ROWS_PER_JOB", 1000)
+    jobs = jobs_of([path])
+    assert jobs == [Job(path, [0, 1]), Job(path, [2, 3]), Job(path, [4, 5])]
+    found = tally(jobs, Reading(), bar=Bar())
+    whole = read_any(path)
+    assert isinstance(whole, PredictionFile)
+    assert found.count == 3000
+    assert torch.equal(found.sums[:-1, 0], _tallies(whole).sums[:-1, 0])
+    assert found.mistakes == _tallies(whole).mistakes
+
+
+@pytest.mark.slow
+def test_processes_and_ray_find_what_one_process_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _parquet(tmp_path, _rows())
+    monkeypatch.setattr("sfumato.engine.evaluation.audit_workers.ROWS_PER_JOB", 1000)
+    jobs = jobs_of([path])
+    alone = tally(jobs, Reading(), bar=Bar())
+    found = [tally(jobs, Reading(), workers=2, bar=Bar())]
+    if pytest.importorskip("ray"):
+        found.append(tally(jobs, Reading(), ray="local", bar=Bar()))
+    for other in found:
+        assert torch.equal(other.sums, alone.sums)
+        assert other.measure() == alone.measure()
+        assert other.mistakes == alone.mistakes
+    (tmp_path / "bad.csv").write_text("correct,confidence\n1,7\n")
+    bad = [Job(tmp_path / "bad.csv"), Job(path)]
+    for more in ({"workers": 2}, {"ray": "local"}):
+        with pytest.raises(PredictionFileError, match="row 1: 'confidence' is 7"):
+            tally(bad, Reading(), bar=Bar(), **more)  # type: ignore[arg-type]
