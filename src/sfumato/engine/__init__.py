@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sfumato.engine.runs.directory import Predictions, RunDirectory
     from sfumato.engine.runs.ensembles import load_ensemble, load_predictor
     from sfumato.engine.runs.networks import NetworkFacts, TrainedNetwork, load_network
+    from sfumato.engine.runs.soup import load_soup
     from sfumato.engine.tasks.detect import detector_from
     from sfumato.engine.tasks.execution import run
     from sfumato.engine.training.checkpoint import (
@@ -53,6 +54,7 @@ __all__ = [
     "load_ensemble",
     "load_network",
     "load_predictor",
+    "load_soup",
     "load_weights",
     "parse",
     "run",
@@ -83,6 +85,7 @@ _HOMES = {
     "load_ensemble": "runs.ensembles",
     "load_network": "runs.networks",
     "load_predictor": "runs.ensembles",
+    "load_soup": "runs.soup",
     "load_weights": "training.checkpoint",
     "parse": "config.sections",
     "run": "tasks.execution",

@@ -170,6 +170,25 @@ def test_keys_that_are_not_set_leave_names_alone(tiny: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("task", "train", "message"),
+    [
+        ("segment", {"best": "scaled_nll"}, "scaled_nll is for task: classify; label maps have"),
+        ("detect", {"best": "nll"}, "a detector is not validated after each epoch; train.ema and"),
+        ("detect", {"head_learning_rate": 0.1}, "a detector has several heads; leave it out"),
+    ],
+)
+def test_what_a_task_does_not_have(
+    task: str, train: dict[str, Any], message: str, tiny: dict[str, Any]
+) -> None:
+    others: dict[str, Any] = {
+        "segment": {"data": "scene_streams", "model": "unet"},
+        "detect": {"data": "scene_objects", "model": "faster_rcnn", "classifier": tiny},
+    }
+    with pytest.raises(ConfigError, match=message):
+        parse(RunConfig, {"task": task, **others[task], "train": train})
+
+
+@pytest.mark.parametrize(
     ("train", "message"),
     [
         ({"swa": 9, "epochs": 5}, r"swa \(9\) must be at most epochs \(5\)"),

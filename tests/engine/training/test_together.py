@@ -33,6 +33,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "ricap": {"augment": "fcr+ricap"},
     "mollification": {"inputs": "mollify"},
     "policy, drawn for each sample": {"augment": "fcr+augmix"},
+    "two passes a step, and an average": {
+        "augment": "fcr+mixup",
+        "train": {**RECIPE["train"], "sam": 0.1, "ema": 0.9, "best": "scaled_nll"},
+    },
     "mollified mixture of crops with labels of their own": {
         "augment": {"name": "resized_crop", "mixing": "cutmix", "rotation": 10.0},
         "labels": "objectness",
@@ -125,7 +129,7 @@ def test_dropout_takes_nothing_from_the_stream_of_the_inputs(dropout: float) -> 
 
 def test_a_run_whose_numbers_changed_has_a_new_name() -> None:
     names = [parse(RunConfig, {**RECIPE, **method}) for method in METHODS.values()]
-    assert [each.streams for each in names] == [None] * 4 + [2] * 4 + [None, 2]
+    assert [each.streams for each in names] == [None] * 4 + [2] * 4 + [None, 2, 2]
     assert "streams" not in names[0].model_dump()
     again = parse(RunConfig, names[4].model_dump(mode="json"))
     assert fingerprint(again) == fingerprint(names[4])
