@@ -133,6 +133,7 @@ def test_vectors_that_are_learnt_come_back(texts: Content, tmp_path: Path) -> No
     [
         ({"inputs": "mollify"}, "inputs mollifies pixels, and data text_folder has texts"),
         ({"augment": "basic"}, "augment changes pixels"),
+        ({"standardise": {"mean": [0.5], "std": [0.2]}}, "standardise standardises pixels"),
         ({"labels": "objectness"}, "labels measures objects in images"),
         ({"objects": {"single": True}}, "objects paints over objects"),
         ({"evaluate": {"corruptions": "all"}}, "evaluate.corruptions corrupts pixels"),

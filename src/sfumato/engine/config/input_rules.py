@@ -47,6 +47,7 @@ def _pixel_sections(config: RunConfig) -> dict[str, str | None]:
     uses = {
         "inputs": (config.inputs, "mollifies pixels"),
         "augment": (config.augment, "changes pixels"),
+        "standardise": (config.standardise, "standardises pixels"),
         "labels": (config.labels, "measures objects in images"),
         "objects": (config.objects, "paints over objects in images"),
         "evaluate.corruptions": (wanted.corruption_names, "corrupts pixels"),
