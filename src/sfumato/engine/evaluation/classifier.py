@@ -114,8 +114,8 @@ class Evaluator:
         if scaler is not None:
             self.metrics["scaled"] = self._scaled(scaler, test)
         if wanted.normalised:
-            splits = (self.run.read_predictions(name) for name in ("validation", "test"))
-            self.metrics["normalised"] = measure_normalised(*splits, self.replicates)
+            held_out, found = map(self.run.read_predictions, ("validation", "test"))
+            self.metrics["normalised"] = measure_normalised(held_out, found, self.replicates)
         part = test
         if wanted.corrupted_images is not None:
             part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
