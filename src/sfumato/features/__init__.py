@@ -1,6 +1,7 @@
 """Smoothing the feature maps: Prob, Blur, Smooth, and their insertion into any model."""
 
 from sfumato.features.blurring import Blur, Padding, blur_features
+from sfumato.features.clipping import ClippedFeatures
 from sfumato.features.dropout_model import add_dropout
 from sfumato.features.probability import Prob, ProbKind, bound_features
 from sfumato.features.smooth_model import add_smoothing
@@ -10,6 +11,7 @@ from sfumato.predictions.training_ensemble import mean_log_probability
 
 __all__ = [
     "Blur",
+    "ClippedFeatures",
     "Padding",
     "Prob",
     "ProbKind",

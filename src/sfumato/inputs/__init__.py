@@ -23,6 +23,7 @@ from sfumato.augment import (
     ricap,
     split_copies,
 )
+from sfumato.inputs.copies import AveragedCopies
 from sfumato.inputs.figures import plot_dct_change, plot_information, plot_mollification
 from sfumato.inputs.heat import dissipate, heat_blur, heat_kernel
 from sfumato.inputs.information import information_label_decay, information_ratio, png_sizes
@@ -44,6 +45,7 @@ __all__ = [
     "RECIPES",
     "AugMix",
     "AutoAugment",
+    "AveragedCopies",
     "Geometry",
     "Mollify",
     "MollifyDetails",

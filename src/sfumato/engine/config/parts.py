@@ -30,6 +30,8 @@ from sfumato.engine.config.own_parts import OWN_SUPPLIED, OWN_TASKS, Named, impo
 from sfumato.engine.config.part_kinds import Task
 from sfumato.engine.config.weight_files import with_weights
 from sfumato.engine.training.transforms import mollify
+from sfumato.features import ClippedFeatures
+from sfumato.inputs import AveragedCopies
 from sfumato.models import (
     allconv,
     densenet,
@@ -53,7 +55,7 @@ SUPPLIED: Mapping[Named, tuple[str, ...]] = {
     ),
     "loss": ("num_samples", "num_classes", "epochs", "class_weight", "reduction"),
     "inputs": ("num_classes",),
-    "predict": ("model", "models", "max_batch", "cut_threshold"),
+    "predict": ("model", "models", "max_batch", "cut_threshold", "threshold"),
     "corruptions": ("images", "name", "severity", "constants", "generator"),
     "perturbations": ("images", "name", "generator"),
 }
@@ -178,6 +180,8 @@ PARTS: tuple[Part, ...] = (
     Part("predict", "mc_dropout", MCDropout),
     Part("predict", "ensemble", DeepEnsemble, ("classify",)),
     Part("predict", "temporal", TemporalSmoother, ("segment",)),
+    Part("predict", "feature_clipping", ClippedFeatures, ("classify",)),
+    Part("predict", "tta", AveragedCopies, ("classify",)),
     *(
         Part("corruptions", name, partial(corruptions.corrupt, name=name), ("classify",))
         for name in (*corruptions.CORRUPTIONS, *corruptions.EXTRA_CORRUPTIONS)

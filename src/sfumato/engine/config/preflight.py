@@ -31,6 +31,7 @@ from sfumato.engine.evaluation.pixels import smooth_streams
 from sfumato.engine.runs.networks import load_network
 from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.training.trained_parameters import parameter_groups
+from sfumato.features import ClippedFeatures
 from sfumato.predictions import MCDropout
 
 _DEVICE_KEYS = {"accelerator", "devices", "strategy", "precision", "num_nodes"}
@@ -187,6 +188,8 @@ def _checked_network(config: RunConfig, images: dict[str, _Images]) -> nn.Module
         check_logits(logits, blank, given.num_classes, one_label=config.task == "classify")
         if users := _dropout_users(config):
             _check_dropout(network, blank, users)
+        if config.predict.feature_clipping:
+            _check_features(network, blank)
     return network
 
 
@@ -217,6 +220,15 @@ def _build_detector(config: RunConfig, images: dict[str, _Images]) -> nn.Module:
         std=(1.0,) * 3,
     )
     return detector
+
+
+def _check_features(network: nn.Module, images: torch.Tensor) -> None:
+    features = ClippedFeatures(network).features(images)
+    if features.ndim != 2:
+        raise ValueError(
+            "predict.feature_clipping needs a network whose last linear layer takes (B, D), and "
+            f"this one's takes {tuple(features.shape)}: leave the key out"
+        )
 
 
 def _dropout_users(config: RunConfig) -> list[str]:

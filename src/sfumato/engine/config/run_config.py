@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -28,12 +29,31 @@ class TemporalConfig(Strict):
     decay: float = Field(0.8, ge=0)
 
 
+class CopiesConfig(Strict):
+    """Test-time augmentation: the mean over changed copies of an image; see `AveragedCopies`."""
+
+    flip: bool = True
+    crop: int = Field(0, ge=0)
+    blur: list[float] = Field([])
+    weights: Literal["equal", "likelihood"] = "equal"
+
+    @model_validator(mode="after")
+    def _possible(self) -> CopiesConfig:
+        if not (self.flip or self.crop or self.blur):
+            raise ValueError("nothing to average: ask for flip, a crop or blur")
+        if any(not 0 < sigma < math.inf for sigma in self.blur):
+            raise ValueError(f"blur must hold widths in pixels above 0, got {self.blur}")
+        return self
+
+
 class PredictConfig(Strict):
     """How a trained network predicts: once, or as the mean over dropout masks, or over time.
 
     With both, each frame is the mean over `mc_dropout` masks (1 in the paper) and then smoothed.
     `ensemble` averages over networks: "seeds" over those of all seeds of the study, which a run
     holds as the list of them; or over the networks of given run directories.
+    `feature_clipping` clamps the features before the last layer, by as much as suits the validation
+    set; `tta` averages over copies of the image.
     """
 
     mc_dropout: int | None = Field(None, ge=1)
@@ -42,6 +62,8 @@ class PredictConfig(Strict):
     )
     # Left out of the configuration, and so of the run's name, where it is not used.
     temporal: TemporalConfig | None = Field(None, exclude_if=lambda value: value is None)
+    feature_clipping: bool = Field(False, exclude_if=lambda value: not value)
+    tta: CopiesConfig | None = Field(None, exclude_if=lambda value: value is None)
 
     @field_validator("ensemble", mode="before")
     @classmethod

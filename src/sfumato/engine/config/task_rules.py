@@ -85,6 +85,8 @@ def _check_segment(config: RunConfig) -> None:
         f"task: segment augments with {_names('augment', 'segment')}, got {config.augment}",
     )
     _require(config.inputs is None, "inputs: mollification is for task: classify")
+    for name in ("tta", "feature_clipping"):
+        _require(not getattr(config.predict, name), f"predict.{name} is for task: classify")
     _require(
         config.train.best != "scaled_nll",
         "train.best: scaled_nll is for task: classify; label maps have accuracy and nll",
@@ -190,8 +192,24 @@ def _check_classify(config: RunConfig) -> None:
     if config.data["name"] in SOURCES:
         check_input_kind(config, is_text=config.data["name"] in TEXT_SOURCES)
     _require(config.predict.temporal is None, "predict.temporal is for task: segment")
+    _check_prediction(config)
     _require(config.class_weight == "equal", "class_weight is for task: segment")
     _check_targets(config)
+
+
+def _check_prediction(config: RunConfig) -> None:
+    """A prediction is made in one way."""
+    averaged = config.predict.mc_dropout is not None or config.predict.ensemble is not None
+    for name in ("tta", "feature_clipping"):
+        _require(
+            not getattr(config.predict, name) or not (averaged or config.evaluate.ensemble_sizes),
+            f"predict.{name} goes without predict.mc_dropout, predict.ensemble and "
+            "evaluate.ensemble_sizes: choose one of them",
+        )
+    _require(
+        config.predict.tta is None or config.data["name"] not in TEXT_SOURCES,
+        "predict.tta flips, shifts and blurs images; texts have none",
+    )
 
 
 def _check_targets(config: RunConfig) -> None:

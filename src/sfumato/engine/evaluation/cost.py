@@ -14,6 +14,7 @@ from sfumato.data import ArrayDataset, DataSplits
 from sfumato.engine.config.run_config import EvaluateConfig, RunConfig
 from sfumato.engine.evaluation.classifier import Evaluator
 from sfumato.engine.evaluation.predict import predict
+from sfumato.engine.evaluation.prepared import passes_per_image, prepare_network
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.progress import Bar
@@ -54,11 +55,11 @@ def seconds_per_pass(
     part: ArrayDataset,
 ) -> float:
     """Of one image with one dropout mask, predicted in the way of the run."""
-    evaluator = _evaluator(fabric, config, network, loaders, directory)
+    evaluator = _evaluator(fabric, config, network, loaders, directory, part)
     loader = loaders.evaluation(part)
     predict(evaluator.predictor, loader, fabric, Bar())  # the first time takes longer
     seconds = timed(lambda: predict(evaluator.predictor, loader, fabric, Bar()))
-    return seconds / (len(part) * (config.predict.mc_dropout or 1))
+    return seconds / (len(part) * passes_per_image(config.predict))
 
 
 def evaluation_cost(
@@ -73,7 +74,7 @@ def evaluation_cost(
 
     def evaluate(wanted: EvaluateConfig, predicted: tuple[tuple[str, ArrayDataset], ...]) -> None:
         changed = config.model_copy(update={"evaluate": wanted})
-        evaluator = _evaluator(fabric, changed, network, loaders, directory)
+        evaluator = _evaluator(fabric, changed, network, loaders, directory, data.validation)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is said about this network is about none
             for name, part in predicted:
@@ -113,6 +114,19 @@ class _PassCounter(nn.Module):
 
 
 def _evaluator(
-    fabric: Fabric, config: RunConfig, network: nn.Module, loaders: Loaders, run: RunDirectory
+    fabric: Fabric,
+    config: RunConfig,
+    network: nn.Module,
+    loaders: Loaders,
+    run: RunDirectory,
+    validation: ArrayDataset,
 ) -> Evaluator:
+    network = prepare_network(
+        network,
+        config.predict,
+        fabric=fabric,
+        directory=run,
+        validation=loaders.evaluation(validation),
+        show=False,
+    )
     return Evaluator(fabric, config, network, run, loaders.mean, loaders.std, show=False)

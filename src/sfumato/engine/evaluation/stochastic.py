@@ -15,7 +15,7 @@ from sfumato.predictions import DeepEnsemble, MCDropout
 class LogProbabilities(nn.Module):
     """Logarithm of the mean probabilities: softmax gives them back, so they serve as logits."""
 
-    def __init__(self, predictor: MCDropout | DeepEnsemble) -> None:
+    def __init__(self, predictor: nn.Module) -> None:
         super().__init__()
         self.predictor = predictor
 

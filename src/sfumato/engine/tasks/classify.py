@@ -26,6 +26,7 @@ from sfumato.engine.config.components import (
 )
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.evaluation.classifier import Evaluator
+from sfumato.engine.evaluation.prepared import prepare_network
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.ensembles import load_members, sampled, training_seconds
@@ -45,6 +46,14 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     loaders = Loaders(config, fabric, *image_statistics(config, data.train))
     if config.predict.ensemble is None:
         network = build_trainer(fabric, config, data, loaders, directory, show).fit()
+        network = prepare_network(
+            network,
+            config.predict,
+            fabric=fabric,
+            directory=directory,
+            validation=loaders.evaluation(data.validation),
+            show=show,
+        )
         seconds = None
     else:
         network = build_ensemble(fabric, config, data, loaders, directory)

@@ -1,0 +1,131 @@
+"""Feature clipping: features are clamped before the last layer, by as much as held-out data ask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sfumato._core.checks import check_class_indices, check_number
+
+_CANDIDATES = 100
+
+
+class ClippedFeatures(nn.Module):
+    """A trained network whose features are clamped to [-c, c] before its last linear layer.
+
+    Overconfident predictions come from a few features of great size. Clamping those raises the
+    entropy of such predictions more than that of others, and the weights stay as they are.
+
+        z = W clamp(f(x), -c, c) + b
+
+    Args:
+        model: gives logits (B, C), the output of its last linear layer.
+        threshold: c, above 0; infinity, with which nothing changes, until `fit` finds one.
+
+    Raises:
+        ValueError: the network has no linear layer, or a threshold that is not above 0.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> clipped = ClippedFeatures(net, threshold=0.5)
+        >>> float(clipped.features(torch.ones(1, 2)).max()) > 0.5  # as the network has them
+        True
+        >>> torch.equal(clipped(torch.ones(1, 2)), net(torch.ones(1, 2)))
+        False
+
+    Reference:
+        Tao, Dong and Xu, "Feature Clipping for Uncertainty Calibration", AAAI 2025.
+    """
+
+    def __init__(self, model: nn.Module, *, threshold: float = math.inf) -> None:
+        super().__init__()
+        if threshold != math.inf:
+            check_number("threshold", threshold, low=0.0, open_low=True)
+        layers = [part for part in model.modules() if isinstance(part, nn.Linear)]
+        if not layers:
+            raise ValueError(f"model must end in a linear layer, {type(model).__name__} has none")
+        self.model = model
+        self.threshold = threshold
+        self._head = [layers[-1]]  # in a list, so that it is the model's alone
+
+    @property
+    def head(self) -> nn.Linear:
+        """The layer before which features are clamped."""
+        return self._head[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits from clamped features."""
+
+        def clamp(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            return (inputs[0].clamp(-self.threshold, self.threshold), *inputs[1:])
+
+        with self._before_head(clamp):
+            logits: Tensor = self.model(x)
+        return logits
+
+    def features(self, x: Tensor) -> Tensor:
+        """What comes to the last layer, unclamped: what `fit` takes."""
+        found: list[Tensor] = []
+
+        def keep(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+            found.append(inputs[0])
+
+        with self._before_head(keep):
+            self.model(x)
+        return found[-1]
+
+    @torch.no_grad()
+    def fit(self, features: Tensor, target: Tensor) -> ClippedFeatures:
+        """Find the threshold with the least NLL on held-out features; returns itself.
+
+        Args:
+            features: (N, D), what `features` gives for held-out images.
+            target: class indices (N,).
+
+        Raises:
+            ValueError: shapes that don't fit, or nothing to fit on.
+
+        Differs:
+            By NLL, as temperatures are fitted here; no clipping at all is a candidate too.
+        """
+        if features.ndim != 2 or target.shape != features.shape[:1] or not len(features):
+            raise ValueError(
+                "features must be (N, D) and target (N,) with N at least 1, got "
+                f"{tuple(features.shape)} and {tuple(target.shape)}"
+            )
+        check_class_indices("target", target, self.head.out_features)
+        features = features.to(self.head.weight)
+        target = target.to(features.device)
+        losses = {c: self._loss(features, target, c) for c in (math.inf, *_candidates(features))}
+        self.threshold = min(losses, key=losses.__getitem__)
+        return self
+
+    def _loss(self, features: Tensor, target: Tensor, threshold: float) -> float:
+        logits = self.head(features.clamp(-threshold, threshold))
+        return float(F.cross_entropy(logits.double(), target))
+
+    @contextmanager
+    def _before_head(self, hook: Any) -> Iterator[None]:
+        handle = self.head.register_forward_pre_hook(hook)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+
+def _candidates(features: Tensor) -> list[float]:
+    """Sizes of features, from the median up and more of the larger ones."""
+    sizes = features.abs().flatten().double()
+    sizes = sizes[sizes > 0].sort().values
+    if not len(sizes):
+        return []
+    upper = 1 - 0.5 * torch.logspace(0, -6, _CANDIDATES, dtype=torch.float64, device=sizes.device)
+    places = (upper * (len(sizes) - 1)).round().long()
+    return [float(size) for size in sizes[places].unique()]
