@@ -293,6 +293,9 @@ def test_a_network_starts_from_a_file_of_weights(configure: Configure, tmp_path:
     with searching(config.modules):
         second = build_part("model", config.model, num_classes=2, in_channels=3)
     assert torch.equal(first.head.weight, second.head.weight)
+    # Without an epoch there is nothing to learn by, and no part of that is asked.
+    train = {"epochs": 0, "batch_size": 8}
+    check_runs([configure(model=config.model, train=train, loss="own_parts:by_sample")])
 
 
 def test_a_run_s_code_is_not_executed_unasked(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sfumato._core.import_path import place_of
 from sfumato.augment import label_samples
 from sfumato.data import ArrayDataset, Sample, TensorLoader
-from sfumato.data.prepare import input_statistics
+from sfumato.data.prepare import Statistics
 from sfumato.engine.config.components import (
     build_augmentation,
     build_inputs,
@@ -25,6 +25,7 @@ from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import ConfigError
 from sfumato.engine.evaluation.own import evaluate_own
 from sfumato.engine.runs.directory import Predictions
+from sfumato.engine.runs.splits import image_statistics
 from sfumato.engine.training.transforms import batch_transform
 
 
@@ -32,6 +33,8 @@ def push_batch(
     config: RunConfig, network: nn.Module, train: ArrayDataset, test: ArrayDataset
 ) -> None:
     """Take a batch through augmentation, inputs, network, loss and the user's own evaluations.
+
+    A run without epochs has no use for the first four.
 
     Args:
         config: of a classifier or segmenter.
@@ -42,16 +45,23 @@ def push_batch(
     Raises:
         ConfigError: what is wrong with which part, and for a user's own part in which line.
     """
-    num_classes = train.num_classes
-    train = replace(train, index=torch.arange(len(train)))  # counted as in a training
-    mean, std = input_statistics(train)
+    statistics = image_statistics(config, train)
+    if config.train.epochs:
+        train = replace(train, index=torch.arange(len(train)))  # counted as in a training
+        _learn(config, network, train, statistics)
+    _evaluate(config, network, test, statistics)
+
+
+def _learn(
+    config: RunConfig, network: nn.Module, train: ArrayDataset, statistics: Statistics
+) -> None:
+    """As a training step does, as far as the gradient."""
+    num_classes, (mean, std) = train.num_classes, statistics
     with one_line(_title("augment", config.augment)):
         augment = build_augmentation(config.augment)
-        labelled = label_samples(
-            build_labels(config.labels, num_classes=num_classes), train, augment
-        )
-        loader = TensorLoader(train, len(train), augment=labelled, mean=mean, std=std)
-        batch = loader.batch(0)
+        labels = build_labels(config.labels, num_classes=num_classes)
+        labelled = label_samples(labels, train, augment)
+        batch = TensorLoader(train, len(train), augment=labelled, mean=mean, std=std).batch(0)
         _check_batch(batch, len(train))
         images, target = batch["image"], batch.get("soft_label", batch["label"])
         mix = batch_transform(num_classes, augment, None)
@@ -76,7 +86,6 @@ def push_batch(
         _check_loss(value)
         value.backward()
         network.zero_grad(set_to_none=True)
-    _evaluate(config, network, test, mean, std)
 
 
 def check_logits(logits: Any, images: Tensor, num_classes: int, *, one_label: bool) -> None:
@@ -105,12 +114,9 @@ def one_line(where: str) -> Iterator[None]:
 
 
 def _evaluate(
-    config: RunConfig,
-    network: nn.Module,
-    test: ArrayDataset,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
+    config: RunConfig, network: nn.Module, test: ArrayDataset, statistics: Statistics
 ) -> None:
+    mean, std = statistics
     for title, spec in config.evaluate.own.items():
         with one_line(f"evaluate.own.{title}"), torch.no_grad():
             batch = TensorLoader(test, len(test), mean=mean, std=std).batch(0)
