@@ -22,7 +22,7 @@ RECIPE: dict[str, Any] = {"data": "scenes", "model": {"name": "resnet", "depth":
         ({"train": {"warmup_epochs": 20.0}}, r"train: warmup_epochs \(20\) must be below epochs"),
         ({"train": {"schedule": "multistep"}}, r"train: milestones .* need each other"),
         ({"train": {"optimizer": "adam", "nesterov": True}}, r"train: nesterov needs"),
-        ({"loss": "acsl"}, r"loss: unknown loss 'acsl' \(did you mean 'acls'\?\)"),
+        ({"loss": "aclss"}, r"loss: unknown loss 'aclss' \(did you mean 'acls'\?\)"),
         ({"loss": {"name": "mbls", "margn": 6.0}}, r"loss: .*no parameter 'margn'.*'margin'"),
         ({"loss": {"name": "mbls", "margin": "6"}}, r"loss: margin of loss 'mbls' must be float"),
         ({"model": {"name": "resnet", "depth": 9}}, r"model: depth of model 'resnet' must be one"),
