@@ -10,6 +10,7 @@ from rich.text import Text
 
 from sfumato import __version__
 from sfumato.cli.auditing import audit
+from sfumato.cli.calibrating import calibrate
 from sfumato.cli.data_and_parts import corrupt, list_parts
 from sfumato.cli.results import analyse, compare
 from sfumato.cli.shared import console
@@ -21,7 +22,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Make neural classifiers say what they know. Start with `sfumato quickstart`.",
 )
-for command in (quickstart, run, check, schema, report, compare, audit, analyse, corrupt):
+for command in (
+    quickstart,
+    run,
+    check,
+    schema,
+    report,
+    compare,
+    audit,
+    calibrate,
+    analyse,
+    corrupt,
+):
     app.command()(command)
 app.command("list")(list_parts)
 

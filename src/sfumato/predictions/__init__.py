@@ -7,6 +7,8 @@ from sfumato.predictions.calibration_over_time import (
     calibration_over_time,
     expected_accuracy,
 )
+from sfumato.predictions.calibrator import Calibrator, load_calibrator
+from sfumato.predictions.calibrator_choice import choose_calibrator
 from sfumato.predictions.conformal import ConformalPredictor
 from sfumato.predictions.decision_thresholds import (
     DecisionThresholds,
@@ -24,6 +26,8 @@ from sfumato.predictions.risk_threshold import (
     risk_threshold,
     risk_threshold_of_counts,
 )
+from sfumato.predictions.spline import SplineScaler
+from sfumato.predictions.structured_matrix import StructuredMatrixScaler
 from sfumato.predictions.temperature import TemperatureScaler
 from sfumato.predictions.temperature_table import (
     HeldOutPredictions,
@@ -38,6 +42,7 @@ from sfumato.predictions.vector import VectorScaler
 __all__ = [
     "BiasScaler",
     "CalibrationAlarm",
+    "Calibrator",
     "ConformalPredictor",
     "DecisionThresholds",
     "DeepEnsemble",
@@ -50,6 +55,8 @@ __all__ = [
     "Period",
     "RiskThreshold",
     "SampledPrediction",
+    "SplineScaler",
+    "StructuredMatrixScaler",
     "TemperatureRow",
     "TemperatureScaler",
     "TemporalSmoother",
@@ -57,9 +64,11 @@ __all__ = [
     "UniformMixture",
     "VectorScaler",
     "calibration_over_time",
+    "choose_calibrator",
     "class_risk_thresholds",
     "decision_thresholds",
     "expected_accuracy",
+    "load_calibrator",
     "mean_log_probability",
     "normalise_logits",
     "risk_threshold",

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._core.checks import check_number
 from sfumato.predictions.held_out import (
     adopt_shapes,
     along_classes,
     check_fitted,
-    held_out_rows,
     minimise,
 )
+from sfumato.predictions.scaler import Scaler
 
 
-class BiasScaler(nn.Module):
+class BiasScaler(Scaler):
     """Shifts the logits of each class: z_c <- z_c + bias_c.
 
     For data whose classes are more or less frequent than in training: after the fit the mean
@@ -53,9 +53,8 @@ class BiasScaler(nn.Module):
         self.register_buffer("bias", torch.empty(0, dtype=torch.float64))
         self.register_load_state_dict_pre_hook(adopt_shapes)
 
-    def fit(self, logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> BiasScaler:
-        """Find the biases on held-out logits; returns itself."""
-        rows, labels = held_out_rows(logits, target, ignore_index)
+    def fit_rows(self, rows: Tensor, labels: Tensor) -> None:
+        """Find the biases on held-out logits."""
         bias = torch.zeros_like(rows[0]).requires_grad_()
 
         def loss() -> Tensor:
@@ -63,7 +62,6 @@ class BiasScaler(nn.Module):
 
         minimise(loss, [bias])
         self.bias = bias.detach()
-        return self
 
     def forward(self, logits: Tensor) -> Tensor:
         check_fitted("bias", self.bias, logits)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sfumato.predictions.held_out import check_logits, held_out_rows, minimise, remember_fit
-from sfumato.predictions.temperature import HIGHEST, LOWEST, fit_likelihood, warn_at_bound
+from sfumato.predictions.held_out import HIGHEST, LOWEST, check_logits, minimise, remember_fit
+from sfumato.predictions.scaler import Scaler
+from sfumato.predictions.temperature import fit_likelihood, warn_at_bound
 
 
-class EnsembleTemperatureScaler(nn.Module):
+class EnsembleTemperatureScaler(Scaler):
     """Mixes tempered, raw and uniform probabilities with weights fitted on held-out predictions.
 
     p = w_1 softmax(z / T) + w_2 softmax(z) + w_3 / C with w >= 0, sum w = 1. T is that of
@@ -60,11 +61,8 @@ class EnsembleTemperatureScaler(nn.Module):
         tempered, raw, uniform = self._fitted()[1:].tolist()
         return tempered, raw, uniform
 
-    def fit(
-        self, logits: Tensor, target: Tensor, *, ignore_index: int = -100
-    ) -> EnsembleTemperatureScaler:
-        """Find the temperature, then the weights, on held-out logits; returns itself."""
-        rows, labels = held_out_rows(logits, target, ignore_index)
+    def fit_rows(self, rows: Tensor, labels: Tensor) -> None:
+        """Find the temperature, then the weights, on held-out logits."""
         temperature = rows.new_tensor(fit_likelihood(rows, labels))
         warn_at_bound(float(temperature), LOWEST, HIGHEST)
         parts = _log_parts(rows, temperature)  # (3, M, C)
@@ -77,7 +75,6 @@ class EnsembleTemperatureScaler(nn.Module):
         minimise(loss, [scores])
         self._state.copy_(torch.cat([temperature.view(1), scores.detach().softmax(0)]))
         self.note_fit()
-        return self
 
     def forward(self, logits: Tensor) -> Tensor:
         check_logits(logits)

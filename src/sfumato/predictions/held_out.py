@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from sfumato._core.checks import check_class_indices, check_floating
 from sfumato._core.confidence_bins import bin_index
 
+LOWEST, HIGHEST = 1e-2, 1e2  # of a temperature
+
 
 def check_logits(logits: Tensor) -> None:
     """Raise unless `logits` is floating point (N, C, ...)."""

@@ -7,12 +7,13 @@ KDD 2002.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sfumato.predictions.held_out import adopt_shapes, check_fitted, held_out_rows
+from sfumato.predictions.held_out import adopt_shapes, check_fitted
+from sfumato.predictions.scaler import Scaler
 
 
-class IsotonicScaler(nn.Module):
+class IsotonicScaler(Scaler):
     """Maps the probability of each class by a monotone curve of its own, then normalises.
 
     p_c <- g_c(p_c) / sum_k g_k(p_k), g_c the non-decreasing curve nearest (least squares) to
@@ -49,15 +50,13 @@ class IsotonicScaler(nn.Module):
         self.register_buffer("found", torch.empty(0, dtype=torch.float64))
         self.register_load_state_dict_pre_hook(adopt_shapes)
 
-    def fit(self, logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> IsotonicScaler:
-        """Find the curves on held-out logits; returns itself."""
-        rows, labels = held_out_rows(logits, target, ignore_index)
+    def fit_rows(self, rows: Tensor, labels: Tensor) -> None:
+        """Find the curves on held-out logits."""
         probs = rows.softmax(1)
         curves = [_isotonic_curve(probs[:, c], labels == c) for c in range(probs.shape[1])]
         points = max(len(stated) for stated, _ in curves)
         self.stated = torch.stack([_padded(stated, points) for stated, _ in curves]).to(rows)
         self.found = torch.stack([_padded(found, points) for _, found in curves]).to(rows)
-        return self
 
     def forward(self, logits: Tensor) -> Tensor:
         check_fitted("isotonic map", self.stated, logits)

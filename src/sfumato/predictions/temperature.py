@@ -12,21 +12,22 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_floating, check_integer
 from sfumato.predictions.held_out import (
+    HIGHEST,
+    LOWEST,
     ece_of_confidences,
-    held_out_rows,
     minimise,
     remember_fit,
 )
+from sfumato.predictions.scaler import Scaler
 
 GRID = torch.arange(1, 101) / 10  # 0.1, 0.2, ... 10.0, the papers' grid
-LOWEST, HIGHEST = 1e-2, 1e2
 
 
-class TemperatureScaler(nn.Module):
+class TemperatureScaler(Scaler):
     """Divides logits by a temperature fitted on held-out predictions.
 
     Ranking and argmax of the classes never change; only how sure the prediction is. Fit on
@@ -72,9 +73,8 @@ class TemperatureScaler(nn.Module):
         """The fitted temperature T: above 1 the network was overconfident, below 1 too modest."""
         return float(self._fitted())
 
-    def fit(self, logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> TemperatureScaler:
-        """Find the temperature on held-out logits; returns itself."""
-        rows, labels = held_out_rows(logits, target, ignore_index)
+    def fit_rows(self, rows: Tensor, labels: Tensor) -> None:
+        """Find the temperature on held-out logits."""
         if self.method == "nll":
             value = fit_likelihood(rows, labels)
         else:
@@ -82,7 +82,6 @@ class TemperatureScaler(nn.Module):
         warn_at_bound(value, *((LOWEST, HIGHEST) if self.method == "nll" else (GRID[0], GRID[-1])))
         self._temperature.fill_(value)
         self.note_fit()
-        return self
 
     def forward(self, logits: Tensor) -> Tensor:
         check_floating("logits", logits)

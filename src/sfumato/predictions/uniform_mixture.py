@@ -13,8 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato.predictions.held_out import check_probabilities, held_out_rows, minimise, remember_fit
-from sfumato.predictions.temperature import HIGHEST, LOWEST
+from sfumato.predictions.held_out import (
+    HIGHEST,
+    LOWEST,
+    check_probabilities,
+    held_out_rows,
+    minimise,
+    remember_fit,
+)
 
 SMALLEST, LARGEST = 1e-6, 0.99
 _START = 0.1

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._core.checks import check_number
 from sfumato.predictions.held_out import (
     adopt_shapes,
     along_classes,
     check_fitted,
-    held_out_rows,
     minimise,
 )
+from sfumato.predictions.scaler import Scaler
 
 
-class VectorScaler(nn.Module):
+class VectorScaler(Scaler):
     """Scales and shifts the logits of each class: z_c <- scale_c z_c + bias_c.
 
     For networks that are overconfident in some classes and too modest in others. 2 C numbers are
@@ -59,9 +59,8 @@ class VectorScaler(nn.Module):
         self.register_buffer("bias", torch.empty(0, dtype=torch.float64))
         self.register_load_state_dict_pre_hook(adopt_shapes)
 
-    def fit(self, logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> VectorScaler:
-        """Find scale and bias on held-out logits; returns itself."""
-        rows, labels = held_out_rows(logits, target, ignore_index)
+    def fit_rows(self, rows: Tensor, labels: Tensor) -> None:
+        """Find scale and bias on held-out logits."""
         scale = torch.ones_like(rows[0]).requires_grad_()
         bias = torch.zeros_like(rows[0]).requires_grad_()
 
@@ -71,7 +70,6 @@ class VectorScaler(nn.Module):
 
         minimise(loss, [scale, bias])
         self.scale, self.bias = scale.detach(), bias.detach()
-        return self
 
     def forward(self, logits: Tensor) -> Tensor:
         check_fitted("scale", self.scale, logits)

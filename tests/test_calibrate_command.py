@@ -1,0 +1,83 @@
+"""`sfumato calibrate`: a file in, a calibrator out, and a model with one more output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from sfumato.cli import app
+from sfumato.engine.runs.prediction_files import PredictionFileError
+from sfumato.predictions import load_calibrator
+
+QUICK = ["--methods", "temperature,vector", "--folds", "2"]
+
+
+def predictions(folder: Path, key: str = "logits") -> Path:
+    generator = torch.Generator().manual_seed(0)
+    true = 2 * torch.randn(400, 3, generator=generator)
+    labels = torch.multinomial(true.softmax(1), 1, generator=generator).squeeze(1)
+    scores = 3 * true if key == "logits" else (20 * (3 * true).softmax(1)).round() / 20
+    scores = scores if key == "logits" else scores / scores.sum(1, keepdim=True)
+    np.savez(folder / "validation.npz", **{key: scores.numpy(), "labels": labels.numpy()})
+    return folder / "validation.npz"
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["calibrate", *map(str, arguments)])
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_writes_a_calibrator_and_says_why(tmp_path: Path) -> None:
+    shown = run(predictions(tmp_path), "--out", tmp_path / "calibrator.json", *QUICK)
+    assert "temperature *" in shown
+    assert "Use temperature: " in shown
+    found = load_calibrator(tmp_path / "calibrator.json")
+    assert found.scaler is not None
+    assert found.scaler.temperature == pytest.approx(3, rel=0.2)
+    assert found.report["file"] == "validation.npz"
+
+
+def test_zeros_are_said(tmp_path: Path) -> None:
+    shown = run(predictions(tmp_path, "probs"), "--out", tmp_path / "calibrator.json", *QUICK)
+    assert "labels had probability 0" in shown
+    assert "of the uniform one first" in shown
+
+
+def test_bad_arguments(tmp_path: Path) -> None:
+    file = predictions(tmp_path)
+    with pytest.raises(PredictionFileError, match="--methods: 'platt' is none of temperature"):
+        run(file, "--methods", "platt")
+    np.savez(file, logits=np.zeros((3, 2)), labels=np.zeros(3, dtype=int))
+    with pytest.raises(PredictionFileError, match="at least 20 samples"):
+        run(file, "--out", tmp_path / "calibrator.json")
+
+
+@pytest.mark.slow
+def test_appends_to_a_model(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    network = torch.nn.Linear(5, 3).eval()
+    torch.onnx.export(
+        network,
+        (torch.zeros(2, 5),),
+        tmp_path / "model.onnx",
+        dynamo=True,
+        verbose=False,
+        dynamic_shapes=({0: torch.export.Dim("n")},),
+    )
+    out = tmp_path / "calibrator.json"
+    shown = run(predictions(tmp_path), "--out", out, "--onnx", tmp_path / "model.onnx", *QUICK)
+    assert "onnxruntime gives the same probabilities" in shown
+    session = onnxruntime.InferenceSession(
+        tmp_path / "model-calibrated.onnx", providers=["CPUExecutionProvider"]
+    )
+    images = torch.randn(7, 5)
+    found = session.run(["calibrated_probs"], {session.get_inputs()[0].name: images.numpy()})[0]
+    expected = load_calibrator(out).calibrate_logits(network(images))
+    assert found == pytest.approx(expected.numpy(), abs=1e-6)
