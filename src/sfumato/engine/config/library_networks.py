@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sfumato._core.evaluation_mode import evaluating
 from sfumato.features import add_dropout, add_smoothing
 from sfumato.features.insert import insert_before
 from sfumato.models import (
@@ -74,6 +75,7 @@ def torchvision_network(
     else:
         model = torchvision_model(name, num_classes=num_classes, weights=weights, image_size=size)
     image = torch.zeros(2, 3, *size)
+    _try(f"torchvision:{name}", model, image)
     return _prepared(model, image, image_size, smooth, smooth_stages, dropout)
 
 
@@ -111,6 +113,7 @@ def timm_network(
         pretrained=bool(pretrained),
     )
     image = torch.zeros(2, in_channels, *size)
+    _try(f"timm:{name}", model, image)
     return _prepared(model, image, image_size, smooth, smooth_stages, dropout)
 
 
@@ -141,6 +144,20 @@ def _size(data_size: tuple[int, int], image_size: int | None) -> tuple[int, int]
     if image_size is not None and image_size < 1:
         raise ValueError(f"image_size must be at least 1, got {image_size}")
     return data_size if image_size is None else (image_size, image_size)
+
+
+def _try(name: str, model: nn.Module, image: Tensor) -> None:
+    """Raise where a network doesn't take images of this size, which only a pass tells of some."""
+    try:
+        with evaluating(model):
+            model(image)
+    except Exception as error:  # each network fails in its own way
+        height, width = image.shape[2:]
+        raise ValueError(
+            f"{name} does not take images of {height} x {width} pixels "
+            f"({' '.join(str(error).split()) or type(error).__name__}): set image_size, as "
+            "image_size: 224, which resizes a classifier's images, or take another network"
+        ) from error
 
 
 def _prepared(
