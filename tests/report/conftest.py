@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 HOSTILE = '</script><img src=x onerror="document.title=1">'
+TEXT = {"text": f"words of {HOSTILE}"}
 TYPES = ("fog", "gaussian_noise", "motion_blur")
 # One transparent pixel.
 PIXEL = (
@@ -67,7 +68,7 @@ def write_run(folder: Path, metrics: dict[str, Any], config: dict[str, Any], epo
     (folder / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
     (folder / "cost.json").write_text(json.dumps({"inference_seconds_per_image": 0.001}))
     sample = {"index": 7, "label": HOSTILE, "predicted": "cat", "confidence": 0.99}
-    found = [{**sample, "true_confidence": 0.001, "image": PIXEL}]
+    found = [{**sample, "true_confidence": 0.001, **shown} for shown in ({"image": PIXEL}, TEXT)]
     (folder / "samples.json").write_text(json.dumps({"samples": found}))
 
 

@@ -163,6 +163,8 @@ def test_hostile_name_stays_text(page: Page, hostile: str) -> None:
     assert not page.find_elements("css selector", "img[src='x']")
     labels = page.find_element("css selector", "#samples figcaption").get_attribute("textContent")
     assert hostile in labels
+    text = page.find_element("css selector", "#samples figure p").get_attribute("textContent")
+    assert text == f"words of {hostile}"
 
 
 def test_hover_tells_a_bin(page: Page) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from sfumato.data import ArrayDataset
+from sfumato.data import ArrayDataset, Vocabulary
 from sfumato.engine.evaluation.mistakes import thumbnail, write_mistakes
 from sfumato.engine.runs.directory import Predictions, RunDirectory
 
@@ -36,6 +36,17 @@ def test_most_confident_mistakes_come_first_with_their_own_image(tmp_path: Path)
     assert _pixels(samples[0]["image"]).mean() == pytest.approx(160, abs=2)
     write_mistakes(RunDirectory(tmp_path), found, data, count=1)
     assert len(json.loads((tmp_path / "samples.json").read_text())["samples"]) == 1
+
+
+def test_texts_are_shown_by_their_first_words(tmp_path: Path) -> None:
+    vocabulary = Vocabulary(("a", "b"), length=40)
+    tokens = vocabulary.encode(["a " * 40, "b x a"])
+    data = ArrayDataset(tokens, torch.tensor([0, 0]), ("cat", "dog"), vocabulary=vocabulary)
+    found = Predictions(torch.tensor([[0.0, 1.0], [0.0, 2.0]]), data.labels, data.index)
+    write_mistakes(RunDirectory(tmp_path), found, data)
+    samples = json.loads((tmp_path / "samples.json").read_text())["samples"]
+    assert [s["text"] for s in samples] == ["b … a", " ".join("a" * 25)]
+    assert "image" not in samples[0]
 
 
 def test_large_and_grey_images_become_small_pictures() -> None:

@@ -74,6 +74,16 @@ class Vocabulary:
             tokens[place, : len(row)] = torch.tensor(row, dtype=torch.int32)
         return tokens
 
+    def decode(self, tokens: Tensor) -> str:
+        """The words of one text (T,) as a network saw them; an ellipsis for unknown ones.
+
+        Example:
+            >>> Vocabulary(("the", "cat"), length=4).decode(torch.tensor([2, 1, 3, 0]))
+            'the … cat'
+        """
+        known = ("", "…", *self.words)
+        return " ".join(known[token] for token in tokens.tolist() if token != PADDING)
+
     def _row(self, words: Sequence[str], numbers: dict[str, int]) -> list[int]:
         if self.drop_unknown:
             found = [numbers[word] for word in words if word in numbers]

@@ -1,4 +1,4 @@
-"""The most overconfident mistakes of a run, with small pictures, for its report."""
+"""The most overconfident mistakes of a run, with small pictures or first words, for its report."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from sfumato.data import ArrayDataset
 from sfumato.engine.runs.directory import Predictions, RunDirectory
 
 LARGEST_SIDE = 64  # of a thumbnail, in pixels
+WORDS = 25  # of a text
 
 
 def write_mistakes(
     run: RunDirectory, found: Predictions, data: ArrayDataset, *, count: int = 12
 ) -> None:
-    """Write `samples.json`: wrong predictions, the most confident first; grey or colour images.
+    """Write `samples.json`: the most confident wrong predictions, of images or texts.
 
     Args:
         run: the run.
@@ -29,7 +30,7 @@ def write_mistakes(
         count: how many to keep at most.
     """
     check_integer("count", count, low=0)
-    if data.vocabulary is not None or data.images.shape[1] not in (1, 3):
+    if data.vocabulary is None and data.images.shape[1] not in (1, 3):
         return  # no picture that a page could show
     probs = found.logits.double().softmax(1)
     confidence, predicted = probs.max(1)
@@ -43,11 +44,18 @@ def write_mistakes(
             "predicted": data.classes[int(predicted[i])],
             "confidence": float(confidence[i]),
             "true_confidence": float(probs[i, found.labels[i]]),
-            "image": thumbnail(data.images[position[int(found.index[i])]]),
+            **_shown(data, position[int(found.index[i])]),
         }
         for i in order
     ]
     write_json(run.path / "samples.json", {"samples": samples})
+
+
+def _shown(data: ArrayDataset, place: int) -> dict[str, str]:
+    """A small picture of an image, or how a text begins."""
+    if data.vocabulary is not None:
+        return {"text": data.vocabulary.decode(data.images[place, :WORDS])}
+    return {"image": thumbnail(data.images[place])}
 
 
 def thumbnail(image: Tensor) -> str:

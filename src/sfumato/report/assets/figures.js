@@ -155,7 +155,9 @@ function sampleSection() {
     grid.replaceChildren(...(kept.length ? kept : []).map((method) => el("div", null,
       el("h3", null, badge(method), ` ${method.name}`),
       el("div", { class: "samples" }, method.samples.map((sample) => el("figure", null,
-        el("img", { src: sample.image, alt: `test image ${sample.index}`, loading: "lazy" }),
+        sample.text === undefined
+          ? el("img", { src: sample.image, alt: `test image ${sample.index}`, loading: "lazy" })
+          : el("p", { class: "note" }, sample.text),
         el("figcaption", null, `${sample.predicted} ${format(sample.confidence, true)} %`,
           el("span", { class: "note" }, `is ${sample.label}: ${format(sample.true_confidence,
             true)} %`))))))));
@@ -163,6 +165,6 @@ function sampleSection() {
   watchers.push(redraw);
   redraw();
   return section("samples", "The most overconfident mistakes",
-    el("p", { class: "note" }, "Test images of the first seed that got the wrong class with the " +
+    el("p", { class: "note" }, "Test samples of the first seed that got the wrong class with the " +
       "highest confidence: what was said, how sure, and what it is."), grid);
 }
