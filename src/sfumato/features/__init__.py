@@ -1,5 +1,6 @@
 """Smoothing the feature maps: Prob, Blur, Smooth, and their insertion into any model."""
 
+from sfumato.features.blur_pool import BlurPool, MaxBlurPool, add_blur_pool
 from sfumato.features.blurring import Blur, Padding, blur_features
 from sfumato.features.clipping import ClippedFeatures
 from sfumato.features.dropout_model import add_dropout
@@ -11,11 +12,14 @@ from sfumato.predictions.training_ensemble import mean_log_probability
 
 __all__ = [
     "Blur",
+    "BlurPool",
     "ClippedFeatures",
+    "MaxBlurPool",
     "Padding",
     "Prob",
     "ProbKind",
     "Smooth",
+    "add_blur_pool",
     "add_dropout",
     "add_smoothing",
     "blur_features",

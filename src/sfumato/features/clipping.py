@@ -35,7 +35,7 @@ class ClippedFeatures(nn.Module):
         >>> _ = torch.manual_seed(0)
         >>> net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
         >>> clipped = ClippedFeatures(net, threshold=0.5)
-        >>> float(clipped.features(torch.ones(1, 2)).max()) > 0.5  # as the network has them
+        >>> bool(clipped.features(torch.ones(1, 2)).max() > 0.5)  # as the network has them
         True
         >>> torch.equal(clipped(torch.ones(1, 2)), net(torch.ones(1, 2)))
         False

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 from torch import nn
 
 from sfumato._core.checks import check_choice, check_integer
+from sfumato.features import add_blur_pool
 from sfumato.models.heads import Head, classifier
 from sfumato.models.network import StagedNetwork
 from sfumato.models.parts import Activation, Norm, Parts, SmoothOptions, convolution
@@ -52,6 +53,7 @@ def resnet(
     dropout: float = 0.0,
     head: Head = "gap",
     activation: Activation = "relu",
+    blur_pool: bool | None = None,
 ) -> StagedNetwork:
     """A residual network; depths 8 and 14 have three stages, the others four.
 
@@ -73,6 +75,7 @@ def resnet(
             takes 0.3 for CIFAR and 0.05 for ImageNet.
         head: the classifier; see `sfumato.models.heads`.
         activation: `relu` or `relu6`.
+        blur_pool: whether to blur before each subsampling; see `sfumato.features.add_blur_pool`.
 
     Raises:
         ValueError: unknown choice, or a depth that `kind` does not have.
@@ -97,7 +100,8 @@ def resnet(
     if before:
         normed = OrderedDict(norm=parts.norm_layer(features), activation=parts.activation_layer())
         end = nn.Sequential(OrderedDict(**normed, **dict(end.named_children())))
-    return StagedNetwork(_stem(stem, in_channels, width, parts, bare=before), stages, end)
+    network = StagedNetwork(_stem(stem, in_channels, width, parts, bare=before), stages, end)
+    return add_blur_pool(network) if blur_pool else network
 
 
 def _stages(depth: int, width: int, kind: Kind, parts: Parts) -> tuple[list[nn.Module], int]:

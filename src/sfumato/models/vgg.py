@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from torch import nn
 
 from sfumato._core.checks import check_choice, check_integer
+from sfumato.features import add_blur_pool
 from sfumato.models.heads import Head, classifier
 from sfumato.models.network import StagedNetwork
 from sfumato.models.parts import Activation, Norm, Parts, SmoothOptions, convolution
@@ -35,6 +36,7 @@ def vgg(
     dropout: float = 0.0,
     head: Head = "mlp",
     activation: Activation = "relu",
+    blur_pool: bool | None = None,
 ) -> StagedNetwork:
     """A VGG network with normalisation; five stages, max pooling at the start of all but the first.
 
@@ -54,6 +56,7 @@ def vgg(
             for CIFAR.
         head: the classifier; the papers' `mlp` with max pooling before it.
         activation: `relu` or `relu6`.
+        blur_pool: whether to blur before each subsampling; see `sfumato.features.add_blur_pool`.
 
     Raises:
         ValueError: unknown choice.
@@ -86,7 +89,8 @@ def vgg(
         end["maxpool"] = nn.MaxPool2d(2)
     side = 7 if stem == "imagenet" else 1
     end.update(classifier(head, inputs, num_classes, hidden=64 * width, side=side).named_children())
-    return StagedNetwork(nn.Identity(), stages, nn.Sequential(end))
+    network = StagedNetwork(nn.Identity(), stages, nn.Sequential(end))
+    return add_blur_pool(network) if blur_pool else network
 
 
 def _stage(

@@ -67,7 +67,7 @@ def test_a_family_is_found_by_its_members() -> None:
     for name in ("torchvision:resnet18", "timm:resnet18"):
         assert set(find_part("model", name).options) == {
             *("weights", "weights_digest", "pretrained", "image_size"),
-            *("smooth", "smooth_stages", "dropout"),
+            *("smooth", "smooth_stages", "dropout", "blur_pool"),
         }
     with pytest.raises(ValueError, match=r"unknown model 'resnt' \(did you mean 'resnet'\?\)"):
         resolve_part("model", "resnt")

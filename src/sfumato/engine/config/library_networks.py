@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._core.evaluation_mode import evaluating
-from sfumato.features import add_dropout, add_smoothing
+from sfumato.features import add_blur_pool, add_dropout, add_smoothing
 from sfumato.features.insert import insert_before
 from sfumato.models import (
     SmoothOptions,
@@ -48,6 +48,7 @@ def torchvision_network(
     smooth: bool | SmoothOptions = False,
     smooth_stages: SmoothStages = None,
     dropout: float = 0.0,
+    blur_pool: bool | None = None,
 ) -> nn.Module:
     """Any classifier or segmentation network of torchvision, smoothed and with dropout on demand.
 
@@ -61,6 +62,7 @@ def torchvision_network(
         smooth: whether to insert smoothing layers; a mapping sets options of `Smooth`.
         smooth_stages: numbers of the stages to smooth, from 1, or names of modules; all if None.
         dropout: rate of the dropout to insert.
+        blur_pool: whether to blur before each subsampling; see `add_blur_pool`.
     """
     if in_channels != 3:
         raise ValueError(f"torchvision models take 3 channels, the data has {in_channels}")
@@ -76,6 +78,8 @@ def torchvision_network(
         model = torchvision_model(name, num_classes=num_classes, weights=weights, image_size=size)
     image = torch.zeros(2, 3, *size)
     _try(f"torchvision:{name}", model, image)
+    if blur_pool:
+        add_blur_pool(model)
     return _prepared(model, image, image_size, smooth, smooth_stages, dropout)
 
 
@@ -90,6 +94,7 @@ def timm_network(
     smooth: bool | SmoothOptions = False,
     smooth_stages: SmoothStages = None,
     dropout: float = 0.0,
+    blur_pool: bool | None = None,
 ) -> nn.Module:
     """Any classifier of timm, smoothed and with dropout on demand.
 
@@ -103,6 +108,7 @@ def timm_network(
         smooth: whether to insert smoothing layers; a mapping sets options of `Smooth`.
         smooth_stages: numbers of the stages to smooth, from 1, or names of modules; all if None.
         dropout: rate of the dropout to insert.
+        blur_pool: whether to blur before each subsampling; see `add_blur_pool`.
     """
     size = _size(data_size, image_size)
     model = timm_model(
@@ -114,6 +120,8 @@ def timm_network(
     )
     image = torch.zeros(2, in_channels, *size)
     _try(f"timm:{name}", model, image)
+    if blur_pool:
+        add_blur_pool(model)
     return _prepared(model, image, image_size, smooth, smooth_stages, dropout)
 
 

@@ -1,0 +1,159 @@
+"""BlurPool and MaxBlurPool: low-pass before subsampling, the baseline of anti-aliased networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sfumato._core.checks import check_integer
+from sfumato.features.blurring import check_kernel, check_map
+from sfumato.features.insert import insert_after, insert_before
+
+Network = TypeVar("Network", bound=nn.Module)
+_TRIANGLE = (1, 2, 1)
+
+
+class BlurPool(nn.Module):
+    """Blurs each channel with a fixed kernel and keeps every `stride`-th point.
+
+    A layer that only drops points aliases: a shift of the input by one pixel can change all that
+    is left. What the kernel averages changes little.
+
+        K = k k^T / ||k||_1^2,   y = (K * x)[::stride, ::stride]
+
+    Args:
+        stride: at least 1.
+        kernel: the vector k, not negative: (1, 1), (1, 2, 1) or (1, 4, 6, 4, 1).
+
+    Shape:
+        (N, C, H, W) to (N, C, ceil(H / stride), ceil(W / stride)); outside lies the mirror image,
+        or the border itself where the map is smaller than the kernel.
+
+    Raises:
+        ValueError: a bad stride or kernel.
+
+    Example:
+        >>> BlurPool()(torch.tensor([[[[0.0, 0.0, 4.0, 0.0]] * 4]]))[0, 0, 0]
+        tensor([0., 2.])
+
+    Reference:
+        Zhang, "Making Convolutional Networks Shift-Invariant Again", ICML 2019.
+    """
+
+    kernel: Tensor
+
+    def __init__(self, stride: int = 2, *, kernel: Sequence[float] = _TRIANGLE) -> None:
+        super().__init__()
+        check_integer("stride", stride, low=1)
+        self.stride = stride
+        vector = torch.tensor(check_kernel(kernel), dtype=torch.float64)
+        plane = vector.outer(vector) / vector.sum().square()
+        # Not in the state dict, so that weights load with and without it.
+        self.register_buffer("kernel", plane.float(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_map(x)
+        size = len(self.kernel)
+        before, after = (size - 1) // 2, size // 2
+        mode = "reflect" if min(x.shape[-2:]) > after else "replicate"
+        padded = F.pad(x, (before, after, before, after), mode=mode)
+        weight = self.kernel.to(x.dtype).expand(x.shape[1], 1, size, size)
+        return F.conv2d(padded, weight, stride=self.stride, groups=x.shape[1])
+
+    def extra_repr(self) -> str:
+        return f"stride={self.stride}, size={len(self.kernel)}"
+
+
+class MaxBlurPool(nn.Module):
+    """Max pooling at every point, then `BlurPool`; see there.
+
+    Args:
+        kernel_size: of the maximum.
+        stride: at least 1.
+        padding: of the maximum.
+        kernel: of the blur.
+
+    Example:
+        >>> MaxBlurPool(2)(torch.zeros(1, 3, 8, 8)).shape
+        torch.Size([1, 3, 4, 4])
+
+    Reference:
+        Zhang 2019.
+    """
+
+    def __init__(
+        self,
+        kernel_size: int = 2,
+        stride: int = 2,
+        padding: int = 0,
+        *,
+        kernel: Sequence[float] = _TRIANGLE,
+    ) -> None:
+        super().__init__()
+        self.maximum = nn.MaxPool2d(kernel_size, stride=1, padding=padding)
+        self.blur = BlurPool(stride, kernel=kernel)
+
+    def forward(self, x: Tensor) -> Tensor:
+        blurred: Tensor = self.blur(self.maximum(x))
+        return blurred
+
+
+def add_blur_pool(model: Network, *, kernel: Sequence[float] = _TRIANGLE) -> Network:
+    """Let a network blur before it subsamples; in place, names and weights stay.
+
+    Strided convolutions and max pooling run at every point, and a `BlurPool` after them does what
+    their stride did; before 1x1 convolutions it comes first, where nothing is lost. Patches that
+    do not overlap, as at the stem of a transformer, stay as they are, and so does average pooling,
+    which is a low-pass by itself.
+
+    Args:
+        model: any network of 2-D convolutions.
+        kernel: of the blur.
+
+    Returns:
+        The model itself.
+
+    Raises:
+        ValueError: nothing in it subsamples.
+
+    Example:
+        >>> net = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.MaxPool2d(2))
+        >>> add_blur_pool(net)(torch.zeros(1, 3, 16, 16)).shape
+        torch.Size([1, 8, 4, 4])
+
+    Reference:
+        Zhang 2019.
+
+    Differs:
+        The authors' networks blur after the activation that follows a strided convolution; here it
+        is right after the convolution, which is where one can be sure of in any network.
+    """
+    kinds = (nn.Conv2d, nn.MaxPool2d)
+    found = [part for part in model.modules() if isinstance(part, kinds) and _subsamples(part)]
+    if not found:
+        raise ValueError(
+            f"nothing in {type(model).__name__} subsamples by overlapping convolutions or max "
+            "pooling, so there is nothing to blur"
+        )
+    for part in found:
+        stride, _ = _pair(part.stride)
+        part.stride = (1, 1)
+        is_point = isinstance(part, nn.Conv2d) and max(_pair(part.kernel_size)) == 1
+        insert = insert_before if is_point else insert_after
+        insert(part, BlurPool(stride, kernel=kernel), "blur_pool")
+    return model
+
+
+def _subsamples(part: nn.Conv2d | nn.MaxPool2d) -> bool:
+    (stride, other), size = _pair(part.stride), min(_pair(part.kernel_size))
+    if stride != other or stride == 1:
+        return False
+    return isinstance(part, nn.MaxPool2d) or size > stride or size == 1
+
+
+def _pair(value: int | Sequence[int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
