@@ -72,6 +72,40 @@ def test_two_studies_may_call_their_modules_alike(write: Write) -> None:
             assert import_named("beside_three:VALUE")[0] == folder.name
 
 
+def test_a_helper_is_that_of_the_study(write: Write) -> None:
+    """Though another study's of the same name is loaded, and though it is imported late."""
+    for name in "ab":
+        write(f"{name}/beside_shared.py", f"VALUE = {name!r}")
+        write(
+            f"{name}/beside_{name}.py",
+            "def value():\n    import beside_shared as s; return s.VALUE",
+        )
+    for name in "ab":
+        with searching(write(f"{name}/unrelated.py", "")):
+            assert import_named(f"beside_{name}:value")[0]() == name
+            write(f"{name}/beside_shared.py", f"VALUE = {name.upper()!r}")
+            assert import_named(f"beside_{name}:value")[0]() == name.upper()
+
+
+def test_what_is_installed_inside_the_folder_stays(write: Write) -> None:
+    """A virtual environment often lies beside the study."""
+    place = write(".venv/lib/site-packages/beside_installed.py", "import beside_half\n1 / 0")
+    folder = write("beside_half.py", "VALUE = 1")
+    sys.path.append(str(place))
+    try:
+        fails(folder, "beside_installed:x", r"can't be imported: ZeroDivisionError")
+        write(".venv/lib/site-packages/beside_installed.py", "import beside_half")
+        write("beside_half.py", "VALUE = 2")
+        with searching(folder):
+            assert import_named("beside_installed:beside_half.VALUE")[0] == 2
+            installed = sys.modules["beside_installed"]
+            write("beside_half.py", "VALUE = 3")
+            assert import_named("beside_half:VALUE")[0] == 3
+        assert sys.modules["beside_installed"] is installed
+    finally:
+        sys.path.remove(str(place))
+
+
 def test_a_study_may_move(write: Write, tmp_path: Path) -> None:
     folder = write("before/beside_five.py", "VALUE = 5")
     with searching(folder):

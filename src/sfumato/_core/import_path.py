@@ -21,12 +21,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sfumato._core.source_digest import is_installed, source_digest
+from sfumato._core.source_digest import is_installed, root_of, source_digest
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _NAME = re.compile(rf"({_DOTTED}):({_DOTTED})")
-# Modules that were imported from beside a study, with the digest of their source at that time.
-_imported: dict[str, str | None] = {}
+# Folders that modules were imported from, and digests of the modules as of then.
+_folders: set[Path] = set()
+_digests: dict[str, str | None] = {}
 
 
 @dataclass
@@ -103,7 +104,7 @@ def import_named(name: str) -> tuple[Any, str | None]:
         if not hasattr(thing, part):
             raise ValueError(f"{_place(module)} has no {part!r}{_offers(thing, part)}")
         thing = getattr(thing, part)
-    return thing, _imported.get(found[1]) or source_digest(module)
+    return thing, _digests.get(found[1]) or source_digest(module)
 
 
 def place_of(error: BaseException) -> str:
@@ -117,8 +118,8 @@ def place_of(error: BaseException) -> str:
 def _is_own(file: str) -> bool:
     """Whether a file is the user's: beside the study, or at least neither ours nor installed."""
     path, folder = Path(file), module_folder()
-    if folder is not None:
-        return path.is_relative_to(folder)
+    if folder is not None and not path.is_relative_to(folder):
+        return False
     is_ours = path.is_relative_to(Path(__file__).parents[1])
     return path.is_file() and not (is_ours or any(is_installed(each) for each in path.parents))
 
@@ -126,52 +127,62 @@ def _is_own(file: str) -> bool:
 def _import(name: str) -> ModuleType:
     if (search := _search.get()) is not None:
         search.begin()
-    _forget_others(name)
+        _forget_what_is_stale(name, search.folder)
+        _folders.add(search.folder)
     before = set(sys.modules)
     try:
         module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise ValueError(_not_found(error.name)) from None
-        raise ValueError(_failed(name, error)) from error
     except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        _forget(_folders)  # helpers that it had imported before it failed
+        if _is_missing(name, error):
+            raise ValueError(_not_found(name)) from None
         raise ValueError(_failed(name, error)) from error
-    folder = module_folder()
-    if folder is not None:
-        new = [each for each in set(sys.modules) - before if _is_inside(sys.modules[each], folder)]
-        _imported.update(dict.fromkeys(new))
-        if name in _imported:
-            _imported[name] = source_digest(module)
+    for each in set(sys.modules) - before:
+        if search is not None and _home(each, sys.modules[each]) == search.folder:
+            _digests[each] = source_digest(sys.modules[each])
     return module
 
 
-def _forget_others(name: str) -> None:
-    """Let a module be imported anew where it changed, or where another study's has its name.
+def _forget_what_is_stale(name: str, folder: Path) -> None:
+    """Let modules be imported anew where they changed, or belong to another study.
 
     Raises:
-        ValueError: Python itself or an installed package has a module of that name.
+        ValueError: a module beside the study has the name of one that is none of a study's.
     """
-    folder, top = module_folder(), name.partition(".")[0]
-    known = sys.modules.get(top)
-    if folder is None or known is None:
+    _forget(_folders - {folder})
+    top = name.partition(".")[0]
+    known, beside = sys.modules.get(top), PathFinder.find_spec(top, [str(folder)])
+    if known is None or beside is None or beside.origin is None:
         return
-    beside = PathFinder.find_spec(top, [str(folder)])
-    if beside is None or beside.origin is None:
-        return
-    is_other = Path(getattr(known, "__file__", None) or "") != Path(beside.origin)
-    if is_other and top not in _imported:
-        where = getattr(known, "__file__", None) or "Python itself"
+    if _home(top, known) != folder:
+        where = known.__dict__.get("__file__") or "Python itself"
         raise ValueError(f"{beside.origin} has the name of another module ({where}): rename it")
-    if is_other or _has_changed(name):
-        for each in list(_imported):
-            sys.modules.pop(each, None)
-        _imported.clear()
+    loaded, digest = sys.modules.get(name), _digests.get(name)
+    if loaded is not None and digest is not None and digest != source_digest(loaded):
+        _forget({folder})
 
 
-def _has_changed(name: str) -> bool:
-    """Whether the code of an imported module is no longer that in its file."""
-    loaded, digest = sys.modules.get(name), _imported.get(name)
-    return loaded is not None and digest is not None and digest != source_digest(loaded)
+def _forget(folders: set[Path]) -> None:
+    """Drop the modules of these folders, helpers included, so that they are imported anew."""
+    if not folders:
+        return
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("__") and _home(name, module) in folders:
+            del sys.modules[name]
+            _digests.pop(name, None)
+    _folders.difference_update(set(folders))
+
+
+def _home(name: str, module: Any) -> Path | None:
+    """The folder that a module's name is counted from."""
+    file = getattr(module, "__dict__", {}).get("__file__")
+    return root_of(name, Path(file)) if isinstance(file, str) else None
+
+
+def _is_missing(name: str, error: BaseException) -> bool:
+    """Whether it is the named module itself that can't be found, and not one that it imports."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    return missing is not None and f"{name}.".startswith(f"{missing}.")
 
 
 def _not_found(missing: str) -> str:
@@ -210,8 +221,3 @@ def _short(file: str) -> str:
     if folder is not None and path.is_relative_to(folder):
         return path.relative_to(folder).as_posix()
     return str(path)
-
-
-def _is_inside(module: ModuleType, folder: Path) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and Path(file).is_relative_to(folder)

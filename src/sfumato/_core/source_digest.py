@@ -28,7 +28,7 @@ def source_digest(module: ModuleType) -> str | None:
     if getattr(module, "__file__", None) is None:
         return None
     file = Path(str(module.__file__))
-    root = _root(module.__name__, file)
+    root = root_of(module.__name__, file)
     files = {file} if is_installed(root) else _with_imports(module.__name__, file, root)
     digest = hashlib.sha256()
     for path in sorted(files):
@@ -37,10 +37,10 @@ def source_digest(module: ModuleType) -> str | None:
     return digest.hexdigest()[:_LENGTH]
 
 
-def _root(name: str, file: Path) -> Path:
-    """The folder that `name` is counted from."""
+def root_of(name: str, file: Path) -> Path:
+    """The folder that a module's name is counted from: `a` of `a/b/c.py` for `b.c`."""
     depth = name.count(".") + (file.stem == "__init__")
-    return file.parents[depth]
+    return file.parents[min(depth, len(file.parents) - 1)]
 
 
 def is_installed(root: Path) -> bool:

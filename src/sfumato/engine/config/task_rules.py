@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from sfumato.data.load import SOURCES, TEXT_SOURCES
 from sfumato.engine.config.components import build_augmentation
@@ -219,7 +220,7 @@ def _check_targets(config: RunConfig) -> None:
         return
     softens = {
         "inputs": config.inputs is not None and not is_own("inputs", config.inputs["name"]),
-        "augment": batch_transform(2, build_augmentation(config.augment), None) is not None,
+        "augment": _mixes(config.augment),
         "labels": config.labels is not None,
         "objects.context": config.objects is not None and config.objects.context > 0,
     }
@@ -230,6 +231,13 @@ def _check_targets(config: RunConfig) -> None:
         f"loss: {loss.name} is defined for classes, but {found} makes soft labels. Leave that out, "
         f"or choose one of the losses {takers}",
     )
+
+
+def _mixes(augment: Mapping[str, Any] | None) -> bool:
+    """Of a user's own, which is not built for a look at the file, the first batch will tell."""
+    if augment is not None and is_own("augment", augment["name"]):
+        return False
+    return batch_transform(2, build_augmentation(augment), None) is not None
 
 
 def _serves(kind: Kind, config: RunConfig, task: Task) -> bool:
