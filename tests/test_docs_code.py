@@ -184,8 +184,8 @@ def shortened(arguments: list[str]) -> list[str]:
 def write_study(block: Block, path: Path) -> Path:
     """The block as a study file, completed where it is only a part of one."""
     content = yaml.safe_load(block.text)
-    content = content if "recipe" in content else {"recipe": content}
-    recipe = {"data": "scenes", "model": "resnet", **content["recipe"]}
+    content = content if {"recipe", "methods"} & set(content) else {"recipe": content}
+    recipe = {"data": "scenes", "model": "resnet", **content.get("recipe", {})}
     study = {"name": "part", "methods": {"baseline": {}}, **content, "recipe": recipe}
     path.write_text(yaml.safe_dump(study, sort_keys=False))
     return path
