@@ -129,6 +129,8 @@ def _import(name: str) -> ModuleType:
         search.begin()
         _forget_what_is_stale(name, search.folder)
         _folders.add(search.folder)
+    if (known := sys.modules.get(name)) is not None:
+        return known
     before = set(sys.modules)
     try:
         module = importlib.import_module(name)

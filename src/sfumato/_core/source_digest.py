@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 _LENGTH = 12
+_OF_PYTHON = {Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib")}
 
 
 def source_digest(module: ModuleType) -> str | None:
@@ -45,8 +46,7 @@ def root_of(name: str, file: Path) -> Path:
 
 def is_installed(root: Path) -> bool:
     """Whether the modules of a folder are Python's own or were put there by an installer."""
-    places = {Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib")}
-    return root in places or bool({"site-packages", "dist-packages"} & set(root.parts))
+    return root in _OF_PYTHON or bool({"site-packages", "dist-packages"} & set(root.parts))
 
 
 def _with_imports(name: str, file: Path, root: Path) -> set[Path]:
