@@ -1,4 +1,4 @@
-"""Lightning: the loss and the metrics are ordinary modules, so they live in a LightningModule.
+"""Lightning: the loss is an ordinary module, and a callback logs accuracy, NLL, ECE, AURC, ...
 
 Run: pip install lightning && python examples/lightning_module.py
      python examples/lightning_module.py --epochs 1 --images 100    # a quick try
@@ -9,11 +9,10 @@ import argparse
 import lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-from torchmetrics import MetricCollection
 
 from sfumato.data import scenes
+from sfumato.integrations import EvaluationCallback
 from sfumato.labels import ACLSLoss
-from sfumato.metrics import CalibrationError, NegativeLogLikelihood
 from sfumato.models import resnet
 
 
@@ -22,24 +21,14 @@ class Classifier(lightning.LightningModule):
         super().__init__()
         self.model = resnet(8, num_classes=10, width=16)
         self.loss = ACLSLoss(margin=6.0)
-        self.metrics = MetricCollection(
-            {
-                "ece": CalibrationError(from_logits=True),
-                "nll": NegativeLogLikelihood(from_logits=True),
-            }
-        )
 
     def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
         images, labels = batch
         return self.loss(self.model(images), labels)
 
-    def validation_step(self, batch: list[torch.Tensor], _: int) -> None:
+    def validation_step(self, batch: list[torch.Tensor], _: int) -> dict[str, torch.Tensor]:
         images, labels = batch
-        self.metrics.update(self.model(images), labels)
-
-    def on_validation_epoch_end(self) -> None:
-        self.log_dict(self.metrics.compute(), prog_bar=True)
-        self.metrics.reset()
+        return {"logits": self.model(images), "labels": labels}
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
@@ -58,13 +47,14 @@ def main() -> None:
     trainer = lightning.Trainer(
         max_epochs=options.epochs,
         gradient_clip_val=2.0,
+        callbacks=[EvaluationCallback()],
         logger=False,
         enable_checkpointing=False,
     )
     training, validation = loader(options.images, 0, True), loader(options.images, 1, False)
     trainer.fit(Classifier(), training, validation)
-    for name, value in trainer.callback_metrics.items():
-        print(f"{name}: {value:.3f}")
+    for name in ("validation_accuracy", "validation_ece", "validation_nll"):
+        print(f"{name}: {trainer.callback_metrics[name]:.3f}")
 
 
 if __name__ == "__main__":

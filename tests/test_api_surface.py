@@ -20,6 +20,7 @@ MODULES = (
     "features",
     "functional",
     "inputs",
+    "integrations",
     "labels",
     "metrics",
     "models",

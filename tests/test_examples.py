@@ -14,24 +14,31 @@ ROOT = Path(__file__).resolve().parents[1]
 # Each script with the settings that make it short, and what its last line says.
 EXAMPLES = {
     "deploy_onnx.py": ([], "largest difference between onnxruntime and PyTorch"),
-    "lightning_module.py": (["--epochs", "1", "--images", "100"], "nll: "),
+    "lightning_module.py": (["--epochs", "1", "--images", "100"], "validation_nll: "),
     "live_video.py": (["--demo", "--limit", "2", "--output", "frames"], "frame 1: "),
     "plain_pytorch.py": (["--epochs", "1", "--images", "200"], "ACLS"),
     "timm_model.py": ([], "step 4: loss "),
+    "transformers_trainer.py": (["--epochs", "1", "--images", "64"], "ECE of the Trainer"),
     "torchvision_segmentation.py": ([], "ECE over 7680 pixels"),
 }
 PACKAGES = {
     "deploy_onnx.py": ("onnxruntime", "onnxscript"),
     "lightning_module.py": ("lightning",),
     "timm_model.py": ("timm",),
+    "transformers_trainer.py": ("transformers", "accelerate"),
 }
+
+SLOW = {"transformers_trainer.py"}  # half a minute of imports
 
 
 def test_every_example_is_listed() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == EXAMPLES.keys()
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in EXAMPLES],
+)
 def test_example_runs(name: str, tmp_path: Path) -> None:
     for package in PACKAGES.get(name, ()):
         if importlib.util.find_spec(package) is None:

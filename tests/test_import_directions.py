@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "study": {"analysis", "engine"},
     "report": set(),
     "auditing": {"engine", "report"},
+    "integrations": {"metrics"},
     "trained": {"data", "engine", "report"},
     "cli": {"corruptions", "data", "engine", "study", "report"},
     "__init__": {"auditing", "trained"},

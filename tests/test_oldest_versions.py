@@ -21,7 +21,7 @@ def _lower_bounds() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     listed = [*project["dependencies"]]
-    for extra in ("study", "ray", "timm", "export", "test"):
+    for extra in ("study", "ray", "timm", "huggingface", "export", "test"):
         listed += [each for each in extras[extra] if not each.startswith("sfumato[")]
     bounds = {}
     for requirement in listed:

@@ -54,9 +54,8 @@ def _names(requirements: list[str]) -> set[str]:
 
 def _extras() -> list[str]:
     groups = PROJECT["optional-dependencies"]
-    named = set().union(
-        *(_names(groups[extra]) for extra in ("study", "ray", "timm", "export", "test"))
-    )
+    extras = ("study", "ray", "timm", "huggingface", "export", "test")
+    named = set().union(*(_names(groups[extra]) for extra in extras))
     return sorted(named - _names(PROJECT["dependencies"]) - {"sfumato", "pytest", "pytest-xdist"})
 
 

@@ -22,6 +22,7 @@ _MODULES = (
     "features",
     "functional",
     "inputs",
+    "integrations",
     "labels",
     "metrics",
     "models",
