@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -70,3 +71,22 @@ def test_edges() -> None:
         metric.update(PROBS, TARGET)
     with pytest.raises(ValueError, match="reduction must be one of"):
         classwise_calibration_error(PROBS, TARGET, reduction="sum")  # type: ignore[arg-type]
+
+
+def test_equal_mass_against_a_loop() -> None:
+    """Classwise ACE without ties: each class's samples, sorted, cut into parts of equal number."""
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.randn(120, 4, generator=generator, dtype=torch.float64).softmax(1)
+    target = torch.randint(4, (120,), generator=generator)
+    errors = []
+    for number in range(4):
+        order = probs[:, number].argsort()
+        gap = probs[order, number] - (target[order] == number).double()
+        # The edge belongs to the lower bin, so the first of five holds one more, the last one less.
+        cuts = [0, *(24 * k + 1 for k in range(1, 5)), 120]
+        errors.append(sum(abs(float(gap[a:b].sum())) for a, b in pairwise(cuts)))
+    expected = [error / 120 for error in errors]
+    found = classwise_calibration_error(probs, target, num_bins=5, binning="mass", reduction="none")
+    assert found.tolist() == pytest.approx(expected)
+    mean = classwise_calibration_error(probs, target, num_bins=5, binning="mass")
+    assert float(mean) == pytest.approx(sum(expected) / 4)

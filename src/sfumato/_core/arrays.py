@@ -27,6 +27,11 @@ def to_tensor(name: str, value: Any) -> Tensor:
     return torch.from_numpy(native)
 
 
+def numpy_to_tensor(value: Any) -> Any:
+    """A tensor of a numpy array; anything else as it is, to be checked where it is used."""
+    return to_tensor("array", value) if isinstance(value, np.ndarray) else value
+
+
 def like_input(result: Tensor, value: Any) -> Any:
     """`result` as a tensor where `value` is one, else as a numpy array."""
     return result if isinstance(value, Tensor) else result.cpu().numpy()

@@ -37,6 +37,7 @@ from sfumato.metrics.prediction_sets import (
     set_coverage,
     set_size_counts,
 )
+from sfumato.metrics.score_split import ScoreSplit, score_split
 from sfumato.metrics.segmentation import confusion_matrix, mean_iou
 from sfumato.metrics.selective import (
     RiskCoverage,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         SignedCalibrationError,
         SmoothCalibrationError,
         StreamingEvaluation,
+        StreamingScoreSplit,
         TopKAccuracy,
         Underconfidence,
     )
@@ -103,10 +105,12 @@ __all__ = [
     "Reliability",
     "ReliabilityBins",
     "RiskCoverage",
+    "ScoreSplit",
     "SignedCalibrationError",
     "SignedError",
     "SmoothCalibrationError",
     "StreamingEvaluation",
+    "StreamingScoreSplit",
     "ThresholdRates",
     "TopKAccuracy",
     "Underconfidence",
@@ -151,6 +155,7 @@ __all__ = [
     "reliability_diagram",
     "risk_coverage",
     "risk_coverage_curve",
+    "score_split",
     "set_coverage",
     "set_size_counts",
     "signed_calibration_error",

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_integer
 from sfumato._core.confidence_bins import bin_index
-from sfumato.metrics.scored_samples import flat_rows
+from sfumato.metrics.histogram import group_by_value, mass_bins
+from sfumato.metrics.scored_samples import Samples, flat_rows
 
 Reduction = Literal["mean", "none"]
+Binning = Literal["width", "mass"]
 
 
 def classwise_calibration_error(
@@ -19,6 +21,7 @@ def classwise_calibration_error(
     target: Tensor,
     *,
     num_bins: int = 15,
+    binning: Binning = "width",
     reduction: Reduction = "mean",
     ignore_index: int = -100,
     validate: bool = True,
@@ -31,7 +34,10 @@ def classwise_calibration_error(
     Args:
         probs: class probabilities; (N, C) or (N, C, d1, ...).
         target: class indices; (N,) or (N, d1, ...).
-        num_bins: number of equal-width bins.
+        num_bins: number of bins of each class.
+        binning: "width" for bins of equal width; "mass" for equal numbers of samples (classwise
+            ACE), which also see the small probabilities that one wide bin swallows. Equal
+            probabilities stay together.
         reduction: "mean" over the classes, or "none" for one value per class, (C,).
         ignore_index: label of entries that count for nothing.
         validate: check that rows sum to one and labels are in range.
@@ -41,19 +47,32 @@ def classwise_calibration_error(
         >>> classwise_calibration_error(probs, torch.tensor([0, 0, 1, 1]), num_bins=5)
         tensor(0.3000, dtype=torch.float64)
 
+    Reference: Nixon et al., Measuring Calibration in Deep Learning (CVPR workshops 2019) for ACE.
+
     Differs: the code released with MbLS averages over max(label) + 1 classes and skips entries of
     probability exactly 0; here all classes and all entries count.
     """
     check_integer("num_bins", num_bins, low=1)
     check_choice("reduction", reduction, ("mean", "none"))
+    check_choice("binning", binning, ("width", "mass"))
     rows, labels = flat_rows(probs, target, ignore_index=ignore_index, validate=validate)
-    return reduce_classes(class_gaps(rows, labels, num_bins), len(labels), reduction)
+    gaps = class_gaps if binning == "width" else class_mass_gaps
+    return reduce_classes(gaps(rows, labels, num_bins), len(labels), reduction)
 
 
 def class_gaps(rows: Tensor, labels: Tensor, num_bins: int) -> Tensor:
     """Sums of p_nc - 1[y_n = c] over each class and bin, (C, B)."""
     _, hits, mass = class_bins(rows, labels, num_bins)
     return mass - hits
+
+
+def class_mass_gaps(rows: Tensor, labels: Tensor, num_bins: int) -> Tensor:
+    """`class_gaps` of equal-mass bins, which each class has of its own, (C, B)."""
+    gaps = []
+    for number, column in enumerate(rows.unbind(1)):
+        samples = Samples(column.contiguous(), labels == number, column)
+        gaps.append(mass_bins(group_by_value(samples), num_bins).gap)
+    return torch.stack(gaps)
 
 
 def class_bins(rows: Tensor, labels: Tensor, num_bins: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sfumato._core.arrays import numpy_to_tensor
 from sfumato._core.checks import check_integer
 from sfumato._core.seeds import draw_seed
 from sfumato.metrics.grouped_bootstrap import resample
@@ -27,6 +28,7 @@ def evaluate_predictions(
     num_bins: int = 15,
     resamples: int = 0,
     level: float = 0.95,
+    splits: bool = False,
     ignore_index: int = -100,
     validate: bool = True,
     generator: torch.Generator | None = None,
@@ -46,6 +48,8 @@ def evaluate_predictions(
             whole images where predictions are dense; beyond 2,000 samples, random blocks of them
             (`metrics/grouped_bootstrap.py` says how far that is the same).
         level: probability that the intervals are to cover.
+        splits: add nll_calibration, nll_refinement, brier_calibration and brier_refinement
+            (`score_split`), which takes 33 passes over the predictions.
         ignore_index: label of entries that count for nothing.
         validate: check the values.
         generator: source of randomness of the resamples.
@@ -60,7 +64,7 @@ def evaluate_predictions(
         (0.75, 0.35)
     """
     check_integer("resamples", resamples, low=0)
-    evaluation = _evaluation(target, logits, probs, num_bins, ignore_index, validate)
+    evaluation = _evaluation(target, logits, probs, num_bins, ignore_index, validate, splits)
     result: dict[str, Any] = dict(evaluation.measure())
     if resamples:
         check_resampling(evaluation.num_units, resamples, level)
@@ -129,17 +133,19 @@ def _evaluation(
     num_bins: int,
     ignore_index: int,
     validate: bool,
+    splits: bool = False,
 ) -> Evaluation:
     check_integer("num_bins", num_bins, low=1)
-    predictions = probs if logits is None else logits
+    predictions = numpy_to_tensor(probs if logits is None else logits)
     if predictions is None or (logits is not None and probs is not None):
         got = "none" if predictions is None else "both"
         raise ValueError(f"give exactly one of logits= and probs=, got {got}")
     return Evaluation(
         predictions,
-        target,
+        numpy_to_tensor(target),
         from_logits=logits is not None,
         num_bins=num_bins,
         ignore_index=ignore_index,
         validate=validate,
+        splits=splits,
     )

@@ -22,6 +22,7 @@ from sfumato.metrics.confidence import (
 from sfumato.metrics.fine_cells import cell_edges, cell_index, cells_per_unit
 from sfumato.metrics.histogram import Groups, group_by_value, mass_bins, width_bins
 from sfumato.metrics.intervals import draw_in_parts
+from sfumato.metrics.score_split import SCORES, Score, losses_by_temperature, split_of_losses
 from sfumato.metrics.scored_samples import Samples, flat_rows, score
 from sfumato.metrics.selective import (
     accuracy_at_coverage_of_groups,
@@ -59,6 +60,7 @@ class Evaluation:
         num_bins: bins of the calibration errors.
         ignore_index: label of entries that count for nothing.
         validate: check the values.
+        splits: whether NLL and Brier score are split into calibration and refinement, too.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Evaluation:
         num_bins: int,
         ignore_index: int,
         validate: bool,
+        splits: bool = False,
     ) -> None:
         self.num_bins = num_bins
         self.samples = score(
@@ -86,6 +89,10 @@ class Evaluation:
             ignore_index=ignore_index,
             validate=False,
         )
+        self.losses = {
+            name: losses_by_temperature(self.rows, self.labels, name)
+            for name in (SCORES if splits else ())
+        }
         self.one_each = target.ndim == 1
         self.unit = self._units(target, ignore_index)
         self.num_units = len(self.labels) if self.one_each else len(target)
@@ -106,6 +113,8 @@ class Evaluation:
         gaps = class_gaps(self.rows, self.labels, self.num_bins)
         total = torch.tensor(float(len(self.labels)))
         numbers["classwise_ece"] = gaps.abs().sum() / total / len(gaps)
+        for name, losses in self.losses.items():
+            numbers |= _parts(name, losses.clamp(max=-_IMPOSSIBLE).mean(0))
         return {name: float(value) for name, value in numbers.items()}
 
     def resample(self, resamples: int, *, generator: torch.Generator | None) -> dict[str, Tensor]:
@@ -177,12 +186,20 @@ class ScoreSums:
         brier = squared_errors(evaluation.rows, evaluation.labels)
         scores = torch.stack([torch.ones_like(brier), likelihood, brier], 1)
         self.scores = self._by_unit(scores, unit)  # (U, 3)
+        self.losses = {
+            name: self._by_unit(losses.clamp(max=-_IMPOSSIBLE), unit)
+            for name, losses in evaluation.losses.items()
+        }  # (U, 33) each
         self._class_bins(evaluation.rows, evaluation.labels, unit)
 
     def measure(self, weights: Tensor) -> dict[str, Tensor]:
-        """nll, brier and classwise_ece of the resamples `weights`, (R,) each."""
+        """nll, brier, their parts and classwise_ece of the resamples `weights`, (R,) each."""
         total, likelihood, brier = (weights @ self.scores).unbind(1)
+        parts: dict[str, Tensor] = {}
+        for name, losses in self.losses.items():
+            parts |= _parts(name, weights @ losses / total.unsqueeze(1))
         return {
+            **parts,
             "nll": torch.where(likelihood > _IMPOSSIBLE / 2, -likelihood / total, torch.inf),
             "brier": brier / total,
             "classwise_ece": self._classwise(weights) / total,
@@ -215,6 +232,16 @@ class ScoreSums:
         above = torch.sparse.mm(self.class_gap, drawn).view(-1, self.num_bins, drawn.shape[1])
         first = (weights @ self.class_total).T - above.sum(1)  # (C, R)
         return (above.abs().sum(1) + first.abs()).mean(0)
+
+
+def _parts(name: Score, losses: Tensor) -> dict[str, Tensor]:
+    """Calibration and refinement of mean losses (..., 33); NaN where a label was impossible."""
+    parts = split_of_losses(losses)
+    known = parts.score < -_IMPOSSIBLE / 1e30
+    return {
+        f"{name}_calibration": parts.calibration.where(known, torch.nan),
+        f"{name}_refinement": parts.refinement.where(known, torch.nan),
+    }
 
 
 def sparse(row: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sfumato._core.arrays import numpy_to_tensor
 from sfumato._core.checks import check_class_indices, check_floating
 from sfumato.ops.distribution import read_distribution
 from sfumato.ops.softmax_kernel import plan_pass, read_numbers
@@ -59,6 +60,7 @@ def score(
     Raises:
         ValueError: for rows that don't sum to one, negative, NaN, or labels out of range.
     """
+    predictions, target = numpy_to_tensor(predictions), numpy_to_tensor(target)
     values, label, valid = _prepare(
         predictions, target, from_logits=from_logits, ignore_index=ignore_index
     )
@@ -147,6 +149,7 @@ def flat_rows(
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Probabilities (M, C) and labels (M,) of the samples that are not ignored."""
+    predictions, target = numpy_to_tensor(predictions), numpy_to_tensor(target)
     values, label, valid = _prepare(
         predictions, target, from_logits=from_logits, ignore_index=ignore_index
     )

@@ -22,6 +22,7 @@ from sfumato.metrics.streaming.confidence import (
     Underconfidence,
 )
 from sfumato.metrics.streaming.detection import DetectionCalibrationError
+from sfumato.metrics.streaming.score_split import StreamingScoreSplit
 from sfumato.metrics.streaming.selective import (
     AUGRC,
     AURC,
@@ -50,6 +51,7 @@ __all__ = [
     "SignedCalibrationError",
     "SmoothCalibrationError",
     "StreamingEvaluation",
+    "StreamingScoreSplit",
     "TopKAccuracy",
     "Underconfidence",
 ]
