@@ -22,13 +22,19 @@ from rich.progress import Progress
 from sfumato.ops.library import kernel_level
 from tests.endurance.campaign import Attack, Record, run_campaign
 from tests.endurance.files import FILES
+from tests.endurance.kernels import KERNELS
 from tests.endurance.kills import KILLS
 from tests.endurance.losses import LOSSES
 from tests.endurance.metrics import SCORES
+from tests.endurance.smoothing import MAPS
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "endurance.json"
-ATTACKS: dict[str, Attack] = {each.name: each for each in (LOSSES, SCORES, FILES, KILLS)}
+ATTACKS: dict[str, Attack] = {
+    each.name: each for each in (LOSSES, SCORES, MAPS, FILES, KERNELS, KILLS)
+}
+    each.name: each for each in (LOSSES, SCORES, MAPS, FILES, KERNELS, KILLS)
+}
 
 
 def main() -> int:
