@@ -83,3 +83,26 @@ def test_preview_writes_a_picture(tmp_path: Path, sfumato: Callable[..., Any]) -
 def test_help_has_examples(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     assert "quickstart" in sfumato("--help").stdout
     assert "Example" in sfumato("run", "--help").stdout
+
+
+def test_alone_it_greets_with_three_things_to_try(sfumato: Callable[..., Any]) -> None:
+    done = sfumato()
+    assert done.status == 0
+    for command in ("sfumato quickstart", "sfumato new", "sfumato audit", "sfumato --help"):
+        assert command in done.stdout
+
+
+@pytest.mark.slow
+def test_tiny_quickstart_names_report_and_next_step(
+    tmp_path: Path, sfumato: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    done = sfumato("quickstart", "--tiny", "--open", "--quiet")
+    assert done.status == 0, done.stderr
+    page = tmp_path / "quickstart-tiny/report/index.html"
+    assert page.exists()
+    assert f"Report: {page}" in done.stdout
+    assert "decide nothing" in done.stdout
+    assert "Next: sfumato new" in done.stdout
+    assert opened == [page.as_uri()]

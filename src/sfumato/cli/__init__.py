@@ -14,16 +14,16 @@ from sfumato.cli.calibrating import calibrate
 from sfumato.cli.data_and_parts import corrupt, list_parts
 from sfumato.cli.results import analyse, compare
 from sfumato.cli.shared import console
-from sfumato.cli.studies import check, quickstart, report, run, schema
+from sfumato.cli.studies import check, new, quickstart, report, run, schema
 
 app = typer.Typer(
-    no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Make neural classifiers say what they know. Start with `sfumato quickstart`.",
 )
 for command in (
     quickstart,
+    new,
     run,
     check,
     schema,
@@ -36,15 +36,26 @@ for command in (
 ):
     app.command()(command)
 app.command("list")(list_parts)
+_TO_TRY = (
+    ("sfumato quickstart", "see it work: built-in images, no download, a few minutes"),
+    ("sfumato new my-study --data photos", "compare methods on your own folder of images"),
+    ("sfumato audit predictions.npz", "ask whether saved predictions can be trusted"),
+)
 
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False,
 ) -> None:
     if version:
         console.print(f"sfumato {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        console.print("Sfumato makes classifiers say what they know. Three things to try:\n")
+        for line, meaning in _TO_TRY:
+            console.print(Text.assemble("  ", (f"{line:36}", "bold"), meaning), soft_wrap=True)
+        console.print("\nsfumato --help lists every command.", highlight=False)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 from rich.text import Text
 
+from sfumato.cli.pages import OpenPage, open_page
 from sfumato.cli.shared import Quiet, console, say_where
 
 _INTERRUPTED = 130  # as a shell says that SIGINT ended a command
@@ -26,8 +27,25 @@ Overrides = Annotated[
 ]
 
 
+# Seconds rather than minutes, in two methods: enough to see every step, too little to decide.
+_TINY = (
+    "data={name: scenes, size: 16, train: 60, validation: 40, test: 100}",
+    "train.epochs=1",
+    "evaluate={resamples: 50, corruptions: [fog], severities: [3], corrupted_images: 20}",
+    "seeds=[0]",
+)
+_TINY_METHODS = ("cross entropy", "ACLS")
+
+
 def quickstart(
-    out: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("quickstart"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for runs and report; quickstart, or quickstart-tiny."),
+    ] = None,
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="In seconds: shows every step and decides nothing.")
+    ] = False,
+    open_report: OpenPage = None,
     workers: Workers = None,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -36,8 +54,44 @@ def quickstart(
 
     Example: `sfumato quickstart --out first-look`
     """
+    folder = out or Path("quickstart-tiny" if tiny else "quickstart")
+    changes, only = (_TINY, _TINY_METHODS) if tiny else ((), ())
     with resources.as_file(resources.files("sfumato.study").joinpath("quickstart.yaml")) as path:
-        _run_and_report(path, out, workers=workers, threads=threads, quiet=quiet)
+        page = _run_and_report(
+            path, folder, changes, only, workers=workers, threads=threads, quiet=quiet
+        )
+    if tiny:
+        _say("Tiny: one epoch, one seed, 100 test images. These numbers decide nothing.")
+    _say("Next: sfumato new my-study --data FOLDER writes such a study for your own images.")
+    if page is not None:
+        open_page(page, open_report)
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the study; NAME.yaml is written.")],
+    data: Annotated[
+        Path,
+        typer.Option(help="Folder of images: one folder per class, or train/ and test/ of them."),
+    ],
+    out: Annotated[Path | None, typer.Option(help="File to write; NAME.yaml by default.")] = None,
+) -> None:
+    """Look at a folder of images and write a study file for it, with comments.
+
+    Example: `sfumato new my-study --data photos`
+    """
+    from sfumato.engine import ConfigError
+    from sfumato.study.new_study import look_at_folder, remarks, study_text
+
+    path = out or Path(f"{name}.yaml")
+    if path.exists():
+        raise ConfigError(f"{path}: exists already; choose another name, or --out")
+    facts = look_at_folder(data)
+    text = study_text(name, str(data), facts)
+    path.write_text(text, encoding="utf-8")
+    for line in remarks(str(data), facts):
+        _say(line)
+    say_where("Study", path)
+    _say(f"Next: sfumato check {path}, then sfumato run {path}")
 
 
 def run(
@@ -172,7 +226,8 @@ def _run_and_report(
     ray: str | None = None,
     dry_run: bool = False,
     quiet: bool,
-) -> None:
+) -> Path | None:
+    """The page that was written; None where there is none to look at."""
     from sfumato.study import default_workers, load_study, run_study
     from sfumato.study.launched import launched_rank
     from sfumato.study.preview import preview
@@ -193,7 +248,7 @@ def _run_and_report(
     if not launched_rank():
         console.print(table)
     if dry_run:
-        return
+        return None
     try:
         outcome = run_study(
             study,
@@ -209,19 +264,20 @@ def _run_and_report(
         _say("Interrupted. The same command goes on from here: finished runs and epochs are kept.")
         raise typer.Exit(_INTERRUPTED) from None
     if launched_rank():  # under torchrun the first process reports for all
-        return
-    _show([outcome.folder], None)
+        return None
+    page = _show([outcome.folder], None)
     if outcome.failed:
         names = "; ".join(f"{run.method}, seed {run.seed}" for run in outcome.failed)
         console.print(f"Without results: {names}", markup=False, style="red")
         raise typer.Exit(1)
+    return page
 
 
 def _say(line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _show(folders: list[Path], out: Path | None) -> None:
+def _show(folders: list[Path], out: Path | None) -> Path:
     from sfumato.report import compare_methods, read_studies, recommend, write_report
     from sfumato.report.table import results_tables
 
@@ -229,4 +285,6 @@ def _show(folders: list[Path], out: Path | None) -> None:
     for table in results_tables(findings):
         console.print(table)
     console.print(Text(recommend(findings).text))
-    say_where("Report", write_report(folders, out))
+    page = write_report(folders, out)
+    say_where("Report", page)
+    return page

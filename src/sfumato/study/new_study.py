@@ -1,0 +1,168 @@
+"""A study file for a folder of images, written after looking at what is in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato.data.class_folders import class_names, labelled_files, named_parts
+from sfumato.data.decode import image_size
+from sfumato.data.folders import IMAGES
+from sfumato.engine import ConfigError
+
+_LOOKED_AT = 500  # headers of images that are read, spread over all of them
+_FEW = 30  # images of a class, below which its numbers are mostly chance
+_TEST_SHARE, _VALIDATION_SHARE = 0.2, 0.1
+
+
+@dataclass(frozen=True)
+class FolderFacts:
+    """What a folder of images holds.
+
+    Args:
+        counts: images of each class, over all parts.
+        training: images that are left for training.
+        testing: images of the test part.
+        sizes: smallest and largest shorter side of the images that were looked at.
+        is_uniform: whether those all have one size.
+        is_divided: whether it has `train/` and `test/` of its own.
+    """
+
+    counts: Mapping[str, int]
+    training: int
+    testing: int
+    sizes: tuple[int, int]
+    is_uniform: bool
+    is_divided: bool
+
+    @property
+    def images(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def size(self) -> int:
+        """The side to scale images to: enough for a first study, small enough to be quick."""
+        return min(64, max(16, self.sizes[0]))
+
+    @property
+    def margin(self) -> float:
+        """Of MbLS and ACLS: the papers have 6 for ten classes and 10 for more."""
+        return 6.0 if len(self.counts) <= 10 else 10.0
+
+
+def look_at_folder(root: Path) -> FolderFacts:
+    """Count classes and images, and read the sizes of some.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ConfigError: what a study could not be run on, and what to do about it.
+    """
+    parts = sorted(named_parts(root))
+    folders = [root / part for part in parts] or [root]
+    classes = class_names(root / "train" if parts else root)
+    if len(classes) < 2:
+        raise ConfigError(
+            f"{root}: holds {len(classes)} class folders; a classifier needs at least two, each "
+            "a folder of images: photos/cat/1.jpg, photos/dog/2.jpg, ..."
+        )
+    found = {folder.name: _files(folder, classes) for folder in folders}
+    everything = [path for paths, _ in found.values() for path in paths]
+    labels = [label for _, each in found.values() for label in each]
+    counts = {name: labels.count(number) for number, name in enumerate(classes)}
+    least = min(counts, key=lambda name: counts[name])
+    if not parts and counts[least] < 5:
+        raise ConfigError(
+            f"{root}: class {least!r} has {counts[least]} images; each needs at least five, so "
+            "that every part (training, validation, test) has some"
+        )
+    step = max(1, len(everything) // _LOOKED_AT)
+    try:
+        seen = {image_size(path) for path in everything[::step]}
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    sides = [min(size) for size in seen]
+    testing = len(found["test"][0]) if parts else round(_TEST_SHARE * len(everything))
+    training = len(found["train"][0]) if parts else len(everything) - testing
+    if "val" not in found:
+        training -= round(_VALIDATION_SHARE * training)
+    return FolderFacts(
+        counts, training, testing, (min(sides), max(sides)), len(seen) == 1, bool(parts)
+    )
+
+
+def study_text(name: str, root: str, facts: FolderFacts) -> str:
+    """The study file: a comparison that runs as it stands, with what to change beside it."""
+    batch = max(8, min(64, facts.training // 20))
+    depth, width = (8, 16) if facts.size <= 40 else (18, 16)
+    lines = [
+        *(f"# {line}" for line in remarks(root, facts)),
+        "#",
+        "# Next: sfumato check FILE looks at all of it, sfumato run FILE --dry-run says how long",
+        "# it takes, sfumato run FILE runs it and ends with a report.",
+        f"name: {_quoted(name)}",
+        "recipe:",
+        f"  data: {{name: folder, root: {_quoted(root)}, size: {facts.size}}}"
+        "  # scaled and cropped to squares",
+        f"  model: {{name: resnet, depth: {depth}, width: {width}}}"
+        "  # also torchvision:resnet50, timm:NAME; see sfumato list models",
+        "  augment: fcr  # flips, crops and rotations",
+        f"  train: {{epochs: 30, batch_size: {batch}}}",
+        "  evaluate:",
+        "    corruptions: [gaussian_noise, motion_blur, fog, contrast, pixelate]"
+        "  # all: the fifteen of the benchmark",
+        "    severities: [3]",
+        "    temperature: true  # each method also with one temperature",
+        "methods:  # each changes only what it names",
+        "  cross entropy: {}  # the first one is the baseline",
+        "  label smoothing: {loss: {name: cross_entropy, smoothing: 0.05}}",
+        f"  ACLS: {{loss: {{name: acls, margin: {facts.margin}}}}}",
+        "  mollification: {inputs: mollify}  # for images with noise or blur",
+        "  spatial smoothing:",
+        f"    model: {{name: resnet, depth: {depth}, width: {width}, smooth: true}}",
+        "seeds: [0, 1, 2]  # three show large differences; with one there are no verdicts",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def remarks(root: str, facts: FolderFacts) -> list[str]:
+    """What was seen, and what it means for a study; one line each."""
+    low, high = facts.sizes
+    kind = "of one size" if facts.is_uniform else f"with shorter sides of {low} to {high} pixels"
+    division = "as train/ and test/ say" if facts.is_divided else "divided here, by seed"
+    said = [
+        f"{_printable(root)}: {facts.images:,} images of {len(facts.counts)} classes, {kind}.",
+        f"About {facts.training:,} to train on and {facts.testing:,} to test on, {division}.",
+    ]
+    few = [name for name, count in facts.counts.items() if count < _FEW]
+    if few:
+        said.append(f"Fewer than {_FEW} images, so little can be said of: {_listed(few)}.")
+    least, most = min(facts.counts.values()), max(facts.counts.values())
+    if most > 5 * least:
+        said.append(f"Classes differ in size, {least:,} to {most:,}: look at classwise errors too.")
+    if facts.testing < 500:
+        said.append("Few test images: intervals will be wide, and small differences can't be told.")
+    return said
+
+
+def _files(folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], list[int]]:
+    try:
+        return labelled_files(folder, classes, IMAGES)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(_printable(name) for name in names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def _printable(name: str) -> str:
+    """A name on one line, whatever a file system allows."""
+    return "".join(each if each.isprintable() else "?" for each in name)
+
+
+def _quoted(text: str) -> str:
+    """A YAML string that stays one: names of folders may hold anything."""
+    return json.dumps(text, ensure_ascii=False)
