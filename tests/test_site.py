@@ -28,6 +28,7 @@ def pages(entry: Any) -> list[str]:
 
 
 def test_every_document_has_its_place() -> None:
+    """A new page of docs/ needs a line under `nav` of mkdocs.yml."""
     named = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"])
     assert len(named) == len(set(named))
     assert {path.name for path in DOCS.glob("*.md")} <= set(named)
