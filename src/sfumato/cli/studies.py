@@ -79,8 +79,8 @@ def new(
 
     Example: `sfumato new my-study --data photos`
     """
+    from sfumato.cli.new_study import look_at_folder, remarks, study_text
     from sfumato.engine import ConfigError
-    from sfumato.study.new_study import look_at_folder, remarks, study_text
 
     path = out or Path(f"{name}.yaml")
     if path.exists():

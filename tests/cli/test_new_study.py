@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from sfumato.cli.new_study import look_at_folder, study_text
 from sfumato.engine import ConfigError
 from sfumato.study import load_study, plan
-from sfumato.study.new_study import look_at_folder, study_text
 
 
 def photos(root: Path, counts: dict[str, int], size: tuple[int, int] = (40, 30)) -> Path:
