@@ -33,8 +33,6 @@ RESULT = ROOT / "benchmarks" / "results" / "endurance.json"
 ATTACKS: dict[str, Attack] = {
     each.name: each for each in (LOSSES, SCORES, MAPS, FILES, KERNELS, KILLS)
 }
-    each.name: each for each in (LOSSES, SCORES, MAPS, FILES, KERNELS, KILLS)
-}
 
 
 def main() -> int:
