@@ -81,6 +81,9 @@ def test_the_slider_begins_at_the_promised_threshold(page: Page) -> None:
     promised = re.search(r"from a confidence of ([\d.]+) on", lead)
     assert promised, lead
     assert _threshold(page) == pytest.approx(float(promised[1]), abs=0.002)
+    accepted = re.search(r"1,000 predictions (\d+) are accepted", lead)
+    assert accepted, lead
+    assert 1000 * _said(page)[0] / COUNT == pytest.approx(float(accepted[1]), abs=0.5)
     assert "target 20.0 %" in page.find_element("css selector", "[data-figure=risk] svg").text
 
 

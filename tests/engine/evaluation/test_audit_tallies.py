@@ -91,6 +91,14 @@ def test_sums_say_what_the_rows_say() -> None:
         assert ours["accepted"] <= int(confident.sum())
 
 
+def test_what_needs_rows_is_refused() -> None:
+    summed = Summed("big", _tallies(_rows(100)))
+    with pytest.raises(PredictionFileError, match="big: --per-class needs the rows in memory"):
+        audit([summed], target=Target(0.1, per_class=True))
+    with pytest.raises(PredictionFileError, match="big: temperature scaling needs the rows"):
+        audit([summed], [summed], resamples=0)
+
+
 def test_sums_of_images_count_images_as_units() -> None:
     """Ten copies of each prediction in an image leave the interval as wide as one copy does."""
     generator = torch.Generator().manual_seed(0)

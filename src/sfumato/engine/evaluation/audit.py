@@ -123,13 +123,13 @@ def judge_file(
     tallies = Tallies()
     tallies.add(file)
     found = outcomes(file)
-    judged = judge(file.name, tallies, group_by_value(found.samples()), metrics, generator)
+    chosen = None if target is None else thresholds_of_rows(found, file.classes, target)
+    groups = group_by_value(found.samples())
+    judged = judge(file.name, tallies, groups, metrics, generator, chosen)
     if isinstance(file, PredictionFile):
         judged["sets"] = sets_of(file)
     judged["metrics"] |= detection_errors(file)
     judged["drift"] = drift_of(file, found)
-    if target is not None:
-        judged["thresholds"] = thresholds_of_rows(found, file.classes, target)
     return judged
 
 
@@ -145,10 +145,14 @@ def judge_tallies(
     metrics: dict[str, Any] = dict(tallies.measure())
     if resamples and tallies.count > 1:
         metrics |= tallies.intervals(resamples, generator)
-    judged = judge(name, tallies, tallies.groups(), metrics, generator)
-    if target is not None:
-        judged["thresholds"] = thresholds_of_groups(tallies.groups(), target)
-    return judged
+    if target is not None and target.per_class:
+        raise PredictionFileError(
+            f"{name}: --per-class needs the rows in memory, and these are only summed up; leave it "
+            "out, or give a sample of the rows"
+        )
+    groups = tallies.groups()
+    chosen = None if target is None else thresholds_of_groups(groups, target)
+    return judge(name, tallies, groups, metrics, generator, chosen)
 
 
 def honest_share(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +27,7 @@ def judge(
     groups: Groups,
     metrics: Mapping[str, Any],
     generator: torch.Generator,
+    thresholds: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Verdict, reliability bins with what chance would show, curve, and every breakdown.
 
@@ -36,6 +37,7 @@ def judge(
         groups: the same by confidence, exactly where the rows are in memory.
         metrics: what was measured.
         generator: of the sets of labels that an honest model would have.
+        thresholds: what was found for a target risk; points of the curve.
     """
     overall = gap_of("all", tallies.overall)
     honest = honest_draws(groups, generator, _DRAWS)
@@ -62,7 +64,8 @@ def judge(
             "low": low.tolist(),
             "high": high.tolist(),
         },
-        "curve": curve(groups),
+        "curve": curve(groups, _chosen(thresholds)),
+        "thresholds": thresholds,
         "mistakes": [mistake._asdict() for mistake in tallies.mistakes],
         "zero_labels": tallies.zeros,
         "skipped": dict(tallies.skipped),
@@ -119,8 +122,8 @@ def honest_draws(groups: Groups, generator: torch.Generator, draws: int) -> Hone
     return Honest(drawn, bins.confidence, bins.count)
 
 
-def curve(groups: Groups) -> dict[str, list[float]]:
-    """Risk against coverage at up to 600 thresholds, from all kept to few.
+def curve(groups: Groups, also: Sequence[float] = ()) -> dict[str, list[float]]:
+    """Risk against coverage at up to 600 thresholds and those of `also`, from all kept to few.
 
     `kept` and `wrong` count the predictions with at least the confidence `threshold`; `bound` is
     the largest error of theirs that 19 of 20 test sets leave possible, for one threshold that was
@@ -134,10 +137,19 @@ def curve(groups: Groups) -> dict[str, list[float]]:
         by_place = (steps * (len(kept) - 1)).long()
         places = torch.cat([by_mass.clamp(max=len(kept) - 1), by_place]).unique()
     threshold = _smallest(groups)
+    more = torch.searchsorted(threshold, torch.tensor(also, dtype=torch.float64))
+    places = torch.cat([places, more.clamp(max=len(kept) - 1)]).unique()
     kept, wrong = kept[places], wrong[places]
     bound = clopper_pearson_upper(wrong, kept, 0.05)
     columns = {"threshold": threshold[places], "kept": kept, "wrong": wrong, "bound": bound}
     return {name: column.tolist() for name, column in columns.items()}
+
+
+def _chosen(thresholds: Mapping[str, Any] | None) -> list[float]:
+    found = [] if thresholds is None else [thresholds["accept"], thresholds["escalate"]]
+    return [
+        each["confidence"] for each in found if each is not None and each["confidence"] is not None
+    ]
 
 
 def _smallest(groups: Groups) -> Tensor:

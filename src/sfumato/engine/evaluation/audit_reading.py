@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from sfumato.engine.evaluation.audit import Summed
+from sfumato.engine.evaluation.audit_histograms import read_histogram
 from sfumato.engine.evaluation.audit_sources import LARGEST_IN_MEMORY, Source
 from sfumato.engine.evaluation.audit_workers import Job, jobs_of, tally
 from sfumato.engine.runs.prediction_files import Reading, read_batches
@@ -38,6 +39,10 @@ def read_source(
 ) -> AnyPredictions | Summed:
     """The predictions of a model, or what an audit needs of them."""
     source = plan.source
+    counted = read_histogram(source.paths[0]) if len(source.paths) == 1 else None
+    if counted is not None:
+        bar.advance(source.name)
+        return Summed(source.name, counted)
     if plan.jobs:
         return Summed(source.name, tally(plan.jobs, reading, workers=workers, ray=ray, bar=bar))
     parts, skipped = [], Counter[str]()

@@ -67,6 +67,8 @@ def _source(argument: str, split: str) -> Source:
 def _in_folder(path: Path, split: str) -> list[Path]:
     if (path / "predictions").is_dir():
         return [stored_predictions(path, split)]
+    if (path / "metrics.json").is_file():
+        return [path]  # a run that kept a histogram only
     found = sorted(each for each in path.iterdir() if each.suffix.lower() in FORMATS)
     if not found:
         raise PredictionFileError(
@@ -76,6 +78,8 @@ def _in_folder(path: Path, split: str) -> list[Path]:
 
 
 def _bytes(path: Path) -> int:
+    if path.is_dir():
+        return 0
     if not path.is_file():
         raise PredictionFileError(f"{path}: no such file")
     if path.suffix.lower() == ".parquet":

@@ -41,8 +41,8 @@ function reliabilityFigure(model) {
       scales.up(1)}` }),
     draw("text", { class: "mid", x: scales.across(0.5), y: PLOT.height + strip - 1 },
       `where the ${whole(model.samples)} predictions fell`));
-  return figure("Do confidences match reality?", "Bars: how often it is right. Whiskers: where 95 " +
-    "% of the bars of an honest model would end.", picture);
+  return figure("Do confidences match reality?", "Bars: how often it is right. Whiskers: 95 % of " +
+    "honest models.", picture);
 }
 
 function path(points, scales) {
@@ -72,7 +72,7 @@ function riskPicture(model, onPick) {
   if (accept) {
     const y = scales.up(accept.target_risk);
     picture.append(draw("path", { class: "target", d: `M${PLOT.left} ${y}H${PLOT.width - PLOT.right}` }),
-      draw("text", { class: "end", x: PLOT.width - PLOT.right - 2, y: y - 4 },
+      draw("text", { x: PLOT.left + 6, y: y - 4 },
         `target ${share(accept.target_risk)}`));
   }
   const rule = draw("path", { class: "rule" });
@@ -144,7 +144,7 @@ function riskFigure(model, place) {
   slider.addEventListener("input", show);
   show();
   const made = figure("From which confidence on can it be trusted?", "Drag the line, or move the " +
-    "slider by mouse, touch or arrow keys. Shaded: up to the 95 % bound of one threshold.", picture);
+    "slider. Shaded: up to the 95 % bound.", picture);
   made.insertBefore(el("div", { class: "threshold" },
     el("label", { for: slider.id }, "Accept from a confidence of ", output), slider, words),
   made.lastChild);
