@@ -16,11 +16,13 @@ from torch.multiprocessing import ProcessExitedException
 
 from sfumato._core.files import DamageWarning, read_json, read_unless_damaged, write_json
 from sfumato.engine import run
+from sfumato.engine.config.weight_files import NewHeadWarning
 from sfumato.study.claims import LostClaimError, claimed
 from sfumato.study.config import PlannedRun
 from sfumato.study.jobs import Job, run_directory
 from sfumato.study.machine import CRASH_SIGNALS, conservative_environment
 
+_TOLD = (DamageWarning, NewHeadWarning)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
@@ -84,13 +86,14 @@ def finish_job(
 
 @contextmanager
 def damage_told(say: Callable[[str], object]) -> Iterator[None]:
-    """Hand warnings of damaged files to `say`; all others go their usual way."""
+    """Hand warnings of damaged files and new heads to `say`; all others go their usual way."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", DamageWarning)
+        for told in _TOLD:
+            warnings.simplefilter("always", told)
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-            if issubclass(category, DamageWarning):
+            if issubclass(category, _TOLD):
                 say(str(message))
             else:
                 usual(message, category, *rest, **more)

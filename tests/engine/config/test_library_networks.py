@@ -12,6 +12,7 @@ from torch import nn
 from sfumato.engine import ConfigError, RunConfig, fingerprint, load_network, parse, run
 from sfumato.engine.config.components import build_network
 from sfumato.engine.config.preflight import check_runs
+from sfumato.engine.config.weight_files import NewHeadWarning
 from sfumato.features import Smooth
 from sfumato.models import resnet
 
@@ -107,8 +108,11 @@ def test_weights_are_tried_before_the_first_epoch(tmp_path: Path, tiny: dict[str
     with pytest.raises(ConfigError, match=r"model resnet: weights .* are not of this StagedNetwor"):
         check_runs([other])
     head = _with_weights(tiny, _save(tmp_path / "head.pt", seed=1, classes=3))
-    with pytest.warns(UserWarning, match=r"head.linear.bias.* for another number of classes and"):
+    with pytest.warns(NewHeadWarning, match=r"head.linear.bias.* for another number of classes"):
         check_runs([head])
+    as_it_comes = {**head.model_dump(), "train": {"epochs": 0}}
+    with pytest.raises(ConfigError, match=r"epochs: 0 evaluates .* for the data's 10 classes, or"):
+        check_runs([parse(RunConfig, as_it_comes)])
 
 
 def test_names_of_published_weights_are_no_files(tiny: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from sfumato.engine.config.input_rules import check_input_kind
 from sfumato.engine.config.library_networks import check_pretrained
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import content_hash, parse
+from sfumato.engine.config.weight_files import NewHeadWarning
 from sfumato.engine.evaluation.context import objectness_of
 from sfumato.engine.evaluation.pixels import smooth_streams
 from sfumato.engine.runs.networks import load_network
@@ -157,6 +159,7 @@ def _network_content(config: RunConfig) -> dict[str, Any]:
         "classifier": config.classifier,
         "dropout": _dropout_users(config),
         "single": config.train.batch_size == 1,
+        "untrained": config.train.epochs == 0,
         "train": config.train.model_dump(include={"freeze", "head_learning_rate"}),
         "runs": [each for each in config.predict.ensemble or () if isinstance(each, str)],
     }
@@ -178,7 +181,7 @@ def _checked_network(config: RunConfig, images: dict[str, _Images]) -> nn.Module
     for member in config.predict.ensemble or ():
         if isinstance(member, str):
             load_network(member)
-    network = _build_classifier(config, given)
+    network = _build_trained(config, given)
     if config.train.epochs:  # else there may be nothing to train, as in an ONNX file
         parameter_groups(network, config.train)
     rows = 1 if config.train.batch_size == 1 else 2
@@ -191,6 +194,20 @@ def _checked_network(config: RunConfig, images: dict[str, _Images]) -> nn.Module
         if config.predict.feature_clipping:
             _check_features(network, blank)
     return network
+
+
+def _build_trained(config: RunConfig, given: _Images) -> nn.Module:
+    """The network; without training its weights must be those of all its layers."""
+    with warnings.catch_warnings():
+        if config.train.epochs == 0:
+            warnings.simplefilter("error", NewHeadWarning)
+        try:
+            return _build_classifier(config, given)
+        except NewHeadWarning as warning:
+            raise ValueError(
+                f"{warning}, but train.epochs: 0 evaluates the network as it comes: give weights "
+                f"for the data's {given.num_classes} classes, or train for some epochs"
+            ) from None
 
 
 def _build_classifier(config: RunConfig, given: _Images) -> nn.Module:

@@ -21,6 +21,10 @@ _OPTIONS = [
 ]
 
 
+class NewHeadWarning(UserWarning):
+    """A file of weights is for other classes: the final layer of the network starts anew."""
+
+
 def with_weights(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     """`build` with two more options: `weights`, a file, and `weights_digest`, of its content.
 
@@ -112,5 +116,6 @@ def _load(network: nn.Module, weights: str, digest: str | None) -> None:
         warnings.warn(
             f"weights {weights}: {', '.join(left_out)} are for another number of classes and "
             "start anew",
+            NewHeadWarning,
             stacklevel=3,
         )
