@@ -53,6 +53,7 @@ METRICS: dict[str, Entry] = {
     "classwise ece": Entry(
         m.classwise_calibration_error, partial(m.ClasswiseCalibrationError, CLASSES)
     ),
+    "classwise ace": Entry(partial(m.classwise_calibration_error, binning="mass")),
     "debiased": Entry(m.debiased_calibration_error),
     "over": Entry(lambda *a, **k: m.signed_calibration_error(*a, **k).over),
     "net": Entry(lambda *a, **k: m.signed_calibration_error(*a, **k).net, low=-1.0),
@@ -72,7 +73,7 @@ METRICS: dict[str, Entry] = {
 every_metric = pytest.mark.parametrize("name", list(METRICS))
 streaming = pytest.mark.parametrize("name", [n for n, e in METRICS.items() if e.metric])
 # A confidence rounded over an edge moves to another bin: no closeness to promise.
-JUMPY = {"mce", "aece", "rms ce", "ece, 7 bins", "debiased"}
+JUMPY = {"mce", "aece", "classwise ace", "rms ce", "ece, 7 bins", "debiased"}
 # Only the largest entry matters to it, so it need not be told what the entries are.
 UNTOLD = {"mean iou"}
 

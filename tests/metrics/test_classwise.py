@@ -90,3 +90,19 @@ def test_equal_mass_against_a_loop() -> None:
     assert found.tolist() == pytest.approx(expected)
     mean = classwise_calibration_error(probs, target, num_bins=5, binning="mass")
     assert float(mean) == pytest.approx(sum(expected) / 4)
+
+
+def test_equal_mass_of_a_stream() -> None:
+    generator = torch.Generator().manual_seed(0)
+    probs = (3 * torch.randn(3000, 5, generator=generator)).softmax(1)
+    target = torch.multinomial(probs.sqrt(), 1, generator=generator).squeeze(1)
+    metric = ClasswiseCalibrationError(5, binning="mass", reduction="none")
+    for part, labels in zip(probs.split(700), target.split(700), strict=True):
+        metric.update(part, labels)
+    exact = classwise_calibration_error(probs, target, binning="mass", reduction="none")
+    torch.testing.assert_close(metric.compute(), exact, rtol=0, atol=1e-3)
+    zeros = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    metric = ClasswiseCalibrationError(2, binning="mass", num_bins=3)
+    metric.update(zeros, torch.tensor([0, 0, 1]))
+    exact = classwise_calibration_error(zeros, torch.tensor([0, 0, 1]), binning="mass", num_bins=3)
+    torch.testing.assert_close(metric.compute(), exact)

@@ -9,11 +9,13 @@ from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_integer
 from sfumato._core.confidence_bins import bin_index
-from sfumato.metrics.histogram import group_by_value, mass_bins
+from sfumato.metrics.histogram import Groups, group_by_value, mass_bins
 from sfumato.metrics.scored_samples import Samples, flat_rows
 
 Reduction = Literal["mean", "none"]
 Binning = Literal["width", "mass"]
+CELLS = 4000
+_REACH = 20.0  # log-odds of the outermost cells
 
 
 def classwise_calibration_error(
@@ -73,6 +75,30 @@ def class_mass_gaps(rows: Tensor, labels: Tensor, num_bins: int) -> Tensor:
         samples = Samples(column.contiguous(), labels == number, column)
         gaps.append(mass_bins(group_by_value(samples), num_bins).gap)
     return torch.stack(gaps)
+
+
+def class_cells(rows: Tensor, labels: Tensor) -> Tensor:
+    """Entries, labels and summed probabilities in fine cells of each class, (C, 4000, 3).
+
+    The cells are equal in log-odds, so that small probabilities are told apart as large ones are.
+    """
+    place = (torch.logit(rows.double()) + _REACH) * (CELLS / (2 * _REACH))
+    cell = (
+        place.clamp(0, CELLS - 1).long() + torch.arange(rows.shape[1], device=rows.device) * CELLS
+    )
+    hits = torch.zeros_like(place).scatter_(1, labels.unsqueeze(1), 1.0)
+    values = torch.stack([torch.ones_like(hits), hits, rows.double()], -1)
+    sums = values.new_zeros(rows.shape[1] * CELLS, 3).index_add_(
+        0, cell.flatten(), values.flatten(0, 1)
+    )
+    return sums.view(rows.shape[1], CELLS, 3)
+
+
+def mass_gaps_of_cells(sums: Tensor, num_bins: int) -> Tensor:
+    """`class_mass_gaps` of what `class_cells` gives, (C, B); entries of one cell count as equal."""
+    count, hits, mass = sums.unbind(-1)
+    upper = torch.arange(CELLS, dtype=sums.dtype, device=sums.device)
+    return mass_bins(Groups(count, hits, mass, mass, upper), num_bins).gap
 
 
 def class_bins(rows: Tensor, labels: Tensor, num_bins: int) -> tuple[Tensor, Tensor, Tensor]:

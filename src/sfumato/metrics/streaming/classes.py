@@ -11,7 +11,15 @@ from torchmetrics import Metric
 from sfumato._core.checks import check_choice, check_integer
 from sfumato.metrics.accuracy import label_in_top
 from sfumato.metrics.brier import squared_errors
-from sfumato.metrics.classwise import Reduction, class_gaps, reduce_classes
+from sfumato.metrics.classwise import (
+    CELLS,
+    Binning,
+    Reduction,
+    class_cells,
+    class_gaps,
+    mass_gaps_of_cells,
+    reduce_classes,
+)
 from sfumato.metrics.scored_samples import flat_rows
 from sfumato.metrics.segmentation import confusion_matrix, iou_of_matrix
 
@@ -130,9 +138,13 @@ class BrierScore(Metric):
 class ClasswiseCalibrationError(Metric):
     """`classwise_calibration_error` of a stream; exact, C x B sums in memory.
 
+    Bins of equal mass are cut from 4,000 cells for each class (96 kB): probabilities of one cell
+    count as equal.
+
     Args:
         num_classes: number of classes C.
         num_bins: as in `classwise_calibration_error`.
+        binning: as in `classwise_calibration_error`.
         reduction: as in `classwise_calibration_error`.
         from_logits: inputs are logits rather than probabilities.
         ignore_index: label of entries that count for nothing.
@@ -150,7 +162,6 @@ class ClasswiseCalibrationError(Metric):
     full_state_update = False
     is_differentiable = False
     higher_is_better = False
-    class_gap: Tensor
     class_count: Tensor
 
     def __init__(
@@ -158,6 +169,7 @@ class ClasswiseCalibrationError(Metric):
         num_classes: int,
         *,
         num_bins: int = 15,
+        binning: Binning = "width",
         reduction: Reduction = "mean",
         from_logits: bool = False,
         ignore_index: int = -100,
@@ -167,16 +179,21 @@ class ClasswiseCalibrationError(Metric):
         super().__init__(**kwargs)
         check_integer("num_classes", num_classes, low=2)
         check_integer("num_bins", num_bins, low=1)
+        check_choice("binning", binning, ("width", "mass"))
         check_choice("reduction", reduction, ("mean", "none"))
         self.num_classes = num_classes
         self.num_bins = num_bins
+        self.binning: Binning = binning
         self.reduction: Reduction = reduction
         self.from_logits = from_logits
         self.ignore_index = ignore_index
         self.validate = validate
-        gaps = torch.zeros(num_classes, num_bins, dtype=torch.float64)
-        self.add_state("class_gap", gaps, dist_reduce_fx="sum")
-        self.add_state("class_count", gaps.new_zeros(()), dist_reduce_fx="sum")
+        size = (num_bins,) if binning == "width" else (CELLS, 3)
+        # Collections merge metrics whose states have one name and agree after a batch.
+        self.state = "class_gap" if binning == "width" else "class_cells"
+        sums = torch.zeros(num_classes, *size, dtype=torch.float64)
+        self.add_state(self.state, sums, dist_reduce_fx="sum")
+        self.add_state("class_count", sums.new_zeros(()), dist_reduce_fx="sum")
 
     def update(self, predictions: Tensor, target: Tensor) -> None:
         """Add a batch: predictions (N, C, ...), target (N, ...)."""
@@ -189,11 +206,18 @@ class ClasswiseCalibrationError(Metric):
         )
         if rows.shape[1] != self.num_classes:
             raise ValueError(f"predictions have {rows.shape[1]} classes, not {self.num_classes}")
-        self.class_gap += class_gaps(rows, labels, self.num_bins)
+        sums = getattr(self, self.state)
+        if self.binning == "width":
+            sums += class_gaps(rows, labels, self.num_bins)
+        else:
+            sums += class_cells(rows, labels)
         self.class_count += len(labels)
 
     def compute(self) -> Tensor:
-        return reduce_classes(self.class_gap, self.class_count, self.reduction)
+        gaps = getattr(self, self.state)
+        if self.binning == "mass":
+            gaps = mass_gaps_of_cells(gaps, self.num_bins)
+        return reduce_classes(gaps, self.class_count, self.reduction)
 
 
 class MeanIoU(Metric):
