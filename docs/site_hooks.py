@@ -20,17 +20,26 @@ COPIES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
-    "studies/study.schema.json": "study.schema.json",
 }
 _LINK = re.compile(r"\]\((?!https?:)([^)\s#]+)(#[^)\s]*)?\)")
 
 
+def on_config(config: Any) -> Any:
+    """The API comes last in the navigation, whichever packages there are."""
+    config.nav.append({"API": [f"api/{package}.md" for package in public_names()]})
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
-    """Add the generated pages."""
+    """Add the generated pages, and copies of what the documents link to outside of docs/."""
     for source, page in COPIES.items():
-        text = (ROOT / source).read_text(encoding="utf-8")
-        content = from_root(text) if page.endswith(".md") else text
-        files.append(File.generated(config, page, content=content))
+        text = from_root((ROOT / source).read_text(encoding="utf-8"))
+        files.append(File.generated(config, page, content=text))
+    documents = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")]
+    linked = {target for text in documents for target in linked_files(text)}
+    for target in sorted(linked - set(COPIES)):
+        content = (ROOT / target).read_text(encoding="utf-8")
+        files.append(File.generated(config, copy_of(target), content=content))
     for package, names in public_names().items():
         page = api_page(package, names)
         files.append(File.generated(config, f"api/{package}.md", content=page))
@@ -55,9 +64,17 @@ def _moved(link: str) -> str:
 
 def _inside(found: re.Match[str]) -> str:
     target = found[1].removeprefix("../")
-    if found[1].startswith("../") and target in COPIES:
-        return f"]({COPIES[target]}{found[2] or ''})"
-    return found[0]
+    return f"]({copy_of(target)}{found[2] or ''})" if target != found[1] else found[0]
+
+
+def linked_files(text: str) -> list[str]:
+    """What a document of docs/ links to outside of it, from the repository's root."""
+    return [link[3:] for link, _ in _LINK.findall(text) if link.startswith("../")]
+
+
+def copy_of(target: str) -> str:
+    """Where the site has a file of the repository: as a page, or as text that a browser shows."""
+    return COPIES.get(target, f"repository/{target}.txt")
 
 
 def api_page(package: str, names: list[str]) -> str:
