@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +22,21 @@ Pixels = npt.NDArray[np.uint8]  # (H, W, 3)
 _CHUNK = 64
 
 
-def read_images(paths: Sequence[Path], *, size: int | None = None) -> Tensor:
+class Picture(NamedTuple):
+    """An encoded image that is not a file by itself, and what messages call it."""
+
+    name: str
+    content: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def read_images(paths: Sequence[Path | Picture], *, size: int | None = None) -> Tensor:
     """Decode files to RGB, upright by their EXIF mark: uint8 (N, 3, H, W), channels last in memory.
 
     Args:
-        paths: at least one file.
+        paths: at least one file, or encoded image.
         size: scale each image to cover this square and crop the centre. Without it all images
             must have one size.
 
@@ -59,9 +71,9 @@ def image_size(path: Path) -> tuple[int, int]:
         raise ValueError(f"{path}: unreadable image: {error}") from error
 
 
-def _decode(path: Path, size: int | None) -> Pixels:
+def _decode(path: Path | Picture, size: int | None) -> Pixels:
     try:
-        with Image.open(path) as image:
+        with Image.open(BytesIO(path.content) if isinstance(path, Picture) else path) as image:
             if image.mode.startswith(("I", "F")):
                 raise ValueError(f"{path}: pixels don't fit into 8 bits; convert the image")
             if size is not None:

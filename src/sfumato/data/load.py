@@ -12,6 +12,7 @@ from sfumato.data.arrays import load_npz
 from sfumato.data.camvid import load_camvid
 from sfumato.data.dataset import DataSplits
 from sfumato.data.folders import load_folder
+from sfumato.data.huggingface_sets import load_huggingface
 from sfumato.data.text.folders import load_text_folder
 from sfumato.data.text.newsgroups import load_newsgroups
 from sfumato.data.text.table import load_table
@@ -37,6 +38,7 @@ SOURCES: dict[str, Callable[..., DataSplits]] = {
     "folder": load_folder,
     "annotated": load_annotated,
     "tiny_imagenet": load_tiny_imagenet,
+    "huggingface": load_huggingface,
     "cifar10": partial(load_torchvision, "cifar10"),
     "cifar100": partial(load_torchvision, "cifar100"),
     "fashion_mnist": partial(load_torchvision, "fashion_mnist"),

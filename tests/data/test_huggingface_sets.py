@@ -1,0 +1,125 @@
+"""Sets of Hugging Face's `datasets`."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sfumato.data import load_data
+
+slow = pytest.mark.slow  # the import of `datasets` takes seconds
+
+
+@pytest.fixture
+def hub() -> Any:
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    return datasets
+
+
+def picture(value: int, side: int = 16) -> Image.Image:
+    return Image.fromarray(np.full((side, side, 3), value, np.uint8))
+
+
+def table(hub: Any, count: int, *, start: int = 0, labels: Any = None, feature: Any = None) -> Any:
+    """Images whose grey level is their number, of two classes in turn."""
+    kind = hub.ClassLabel(names=["cat", "dog"]) if feature is None else feature
+    content = {
+        "image": [picture(start + place) for place in range(count)],
+        "label": [place % 2 for place in range(count)] if labels is None else labels,
+    }
+    features = hub.Features({"image": hub.Image(), "label": kind})
+    return hub.Dataset.from_dict(content, features=features)
+
+
+@slow
+def test_parquet_folder_has_its_splits(hub: Any, tmp_path: Path) -> None:
+    table(hub, 10).to_parquet(tmp_path / "train-00000-of-00001.parquet")
+    table(hub, 4, start=100).to_parquet(tmp_path / "test-00000-of-00001.parquet")
+    data = load_data({"name": "huggingface", "path": str(tmp_path), "validation": 2})
+    assert (len(data.train), len(data.validation), len(data.test)) == (8, 2, 4)
+    assert data.classes == ("cat", "dog")
+    assert data.test.images[:, 0, 0, 0].tolist() == [100, 101, 102, 103]
+    assert data.test.labels.tolist() == [0, 1, 0, 1]
+
+
+@slow
+def test_saved_set_is_divided(hub: Any, tmp_path: Path) -> None:
+    table(hub, 20).save_to_disk(tmp_path / "saved")
+    data = load_data({"name": "huggingface", "path": str(tmp_path / "saved"), "size": 8})
+    assert (len(data.train), len(data.validation), len(data.test)) == (14, 2, 4)
+    assert data.train.images.shape[1:] == (3, 8, 8)
+
+
+@slow
+def test_dictionary_on_disk_with_its_validation(hub: Any, tmp_path: Path) -> None:
+    parts = {"train": table(hub, 8), "validation": table(hub, 4), "test": table(hub, 6)}
+    hub.DatasetDict(parts).save_to_disk(tmp_path / "saved")
+    data = load_data({"name": "huggingface", "path": str(tmp_path / "saved")})
+    assert (len(data.train), len(data.validation), len(data.test)) == (8, 4, 6)
+
+
+@slow
+def test_folder_of_images(hub: Any, tmp_path: Path) -> None:
+    for split, count in (("train", 5), ("test", 2)):
+        for name in ("cat", "dog"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for place in range(count):
+                picture(place).save(tmp_path / split / name / f"{place}.png")
+    data = load_data({"name": "huggingface", "path": str(tmp_path), "validation": 2})
+    assert (len(data.train), len(data.test), data.classes) == (8, 4, ("cat", "dog"))
+
+
+@slow
+def test_one_file_with_plain_columns(hub: Any, tmp_path: Path) -> None:
+    """Bytes and strings, as other tools write Parquet."""
+    import pyarrow
+    from pyarrow import parquet
+
+    encoded = []
+    for place in range(10):
+        content = io.BytesIO()
+        picture(place).save(content, "PNG")
+        encoded.append({"bytes": content.getvalue(), "path": None})
+    columns = {"picture": encoded, "kind": ["b", "a"] * 5}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "all.parquet")
+    spec = {"name": "huggingface", "path": str(tmp_path / "all.parquet")}
+    data = load_data({**spec, "image": "picture", "label": "kind", "validation": 2})
+    assert data.classes == ("a", "b")
+    levels = data.test.images[:, 0, 0, 0]
+    assert data.test.labels.tolist() == (1 - levels % 2).tolist()
+    with pytest.raises(ValueError, match=r"no column 'pictur' \(did you mean 'picture'\?\)"):
+        load_data({**spec, "image": "pictur", "label": "kind"})
+    with pytest.raises(ValueError, match="no test split to limit"):
+        load_data({**spec, "image": "picture", "label": "kind", "limit_test": 3})
+
+
+@slow
+def test_refusals_of_content(hub: Any, tmp_path: Path) -> None:
+    parts = {"train": table(hub, 4), "validation": table(hub, 4)}
+    hub.DatasetDict(parts).save_to_disk(tmp_path / "two")
+    spec: dict[str, Any] = {"name": "huggingface", "path": str(tmp_path / "two")}
+    with pytest.raises(ValueError, match="test_split: validation"):
+        load_data(spec)
+    assert len(load_data({**spec, "test_split": "validation", "validation": 1}).test) == 4
+    hidden = table(hub, 4, labels=[-1] * 4, feature=hub.Value("int64"))
+    hub.DatasetDict({"train": table(hub, 4), "test": hidden}).save_to_disk(tmp_path / "hidden")
+    with pytest.raises(ValueError, match="row 0: label -1 is none of the classes"):
+        load_data({"name": "huggingface", "path": str(tmp_path / "hidden")})
+    with pytest.raises(ValueError, match="subset is for sets on the hub"):
+        load_data({**spec, "subset": "plain"})
+
+
+def test_the_hub_is_asked_only_where_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="fetched with download: true only"):
+        load_data({"name": "huggingface", "path": "ylecun/mnist"})
+
+
+def test_size_is_checked() -> None:
+    with pytest.raises(ValueError, match="size must be at least 1"):
+        load_data({"name": "huggingface", "path": "x", "size": 0})
