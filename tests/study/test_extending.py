@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from sfumato.study import load_study, plan
-from sfumato.study.preview import check_study
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
 FILE = re.compile(r"^<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", re.M | re.S)
@@ -38,7 +37,6 @@ def test_every_kind_has_an_example(study: Path) -> None:
 def test_the_page_runs_as_it_is_written(
     study: Path, in_this_process: list[Any], sfumato: Callable[..., Any]
 ) -> None:
-    assert check_study(load_study(study)) == 5
     done = sfumato("run", str(study), "--out", "out", "--quiet", "evaluate.resamples=10")
     assert done.status == 0, done.stderr
     found = [json.loads(path.read_text()) for path in Path("out/runs").glob("*/metrics.json")]
@@ -46,3 +44,22 @@ def test_the_page_runs_as_it_is_written(
     for metrics in found:
         assert 0 < metrics["own"]["tail"]["worst"] <= metrics["own"]["tail"]["mean"] < 1
     assert not list(study.parent.glob("__pycache__"))
+
+
+def test_without_a_probe_nothing_is_built(
+    study: Path, in_this_process: list[Any], sfumato: Callable[..., Any]
+) -> None:
+    data = study.parent / "my_data.py"
+    data.write_text(
+        data.read_text().replace("self.size, self.count", "1 / 0; self.size, self.count")
+    )
+    done = sfumato("check", str(study), "--no-probe")
+    assert done.status == 0
+    assert "5 methods, 5 runs, no mistakes found" in done.stdout
+    done = sfumato("check", str(study))
+    assert done.status == 2
+    assert (
+        "data my_data:Dots: ZeroDivisionError: division by zero (my_data.py, line 12)"
+        in done.stderr
+    )
+    assert sfumato("check", str(study), "--no-probe", "data.sice=3").status == 2

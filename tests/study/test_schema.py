@@ -42,9 +42,22 @@ def test_shipped_studies_fit(path: Path) -> None:
         {"labels": "objectnes"},
         {"labels": {"name": "objectness", "by": "eye"}},
         {"seed": 1},
+        {"loss": "my_losses:"},
+        {"model": {"name": "torchvision:resnet18", "deep": True}},
+        {"evaluate": {"own": {"tail": "tail"}}},
     ],
 )
 def test_mistakes_do_not_fit(changes: dict[str, Any]) -> None:
     study = {"name": "s", "recipe": {"data": "scenes", "model": "resnet"}, "methods": {"a": {}}}
     assert _errors(study) == []
     assert _errors({**study, "methods": {"a": changes}}) != []
+
+
+def test_own_parts_fit_with_any_parameters() -> None:
+    recipe = {
+        "data": "my_data:Dots",
+        "model": {"name": "my.models:Net", "width": 3},
+        "evaluate": {"own": {"tail": "my_evaluation:tail", "far": {"name": "a:b", "share": 0.1}}},
+    }
+    methods = {kind: {kind: "a.b:C"} for kind in ("loss", "augment", "inputs", "labels")}
+    assert _errors({"name": "s", "recipe": recipe, "methods": methods}) == []
