@@ -15,6 +15,8 @@ from sfumato.predictions import (
     EnsembleTemperatureScaler,
     IsotonicScaler,
     LogitNormaliser,
+    SplineScaler,
+    StructuredMatrixScaler,
     TemperatureScaler,
     VectorScaler,
 )
@@ -30,6 +32,8 @@ SCALERS: dict[str, Callable[[], nn.Module]] = {
     "normalised, order 2": partial(LogitNormaliser, order=2),
     "centred": partial(LogitNormaliser, order=0),
     "vector": VectorScaler,
+    "spline": SplineScaler,
+    "matrix": StructuredMatrixScaler,
     "bias": BiasScaler,
     "isotonic": IsotonicScaler,
 }

@@ -18,11 +18,15 @@ from sfumato.predictions import (
     EnsembleTemperatureScaler,
     IsotonicScaler,
     LogitNormaliser,
+    SplineScaler,
+    StructuredMatrixScaler,
     TemperatureScaler,
     VectorScaler,
 )
 
 SCALERS = [
+    SplineScaler,
+    StructuredMatrixScaler,
     TemperatureScaler,
     VectorScaler,
     BiasScaler,
