@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sfumato.data import DetectionLoader, scenes
 from sfumato.engine import DivergenceError, RunDirectory, TrainConfig, Trainer, load_checkpoint
 from sfumato.engine.training.detection_step import DetectionStep
-from sfumato.engine.training.loop import Totals
+from sfumato.engine.training.step import Totals
 
 
 class CountingLoss(nn.Module):

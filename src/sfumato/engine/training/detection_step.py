@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.data.detection import DetectionBatch, Objects, Target
-from sfumato.engine.training.loop import Totals
+from sfumato.engine.training.step import Totals
 
 
 class SummedLosses(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sfumato._core.seeds import fold_seed
 from sfumato.data import Sample, TensorLoader
 from sfumato.engine.fabric import Fabric
-from sfumato.engine.training.loop import Totals
+from sfumato.engine.training.step import Totals
 from sfumato.engine.training.together import SharedStream, gather_around, gather_rows
 from sfumato.engine.training.transforms import TransformBatch
 from sfumato.predictions import mean_log_probability

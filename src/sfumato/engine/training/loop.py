@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,40 +37,13 @@ from sfumato.engine.training.checkpoint import (
 )
 from sfumato.engine.training.optim import build_optimizer, learning_rate
 from sfumato.engine.training.sharpness import Moment, at_worst_point, statistics_held
+from sfumato.engine.training.step import EpochLoader, Step, Totals
 from sfumato.engine.training.trained_parameters import (
     RATE_FACTOR,
     hold_frozen_statistics,
     parameter_groups,
 )
 from sfumato.engine.training.validation import Measure, measure_labels
-
-Totals = dict[str, tuple[Tensor, Tensor]]
-"""For each name in the log a sum over samples and their number."""
-
-
-class Step(Protocol):
-    """What a task brings to the loop: how a batch becomes a loss.
-
-    The state of `loss` is in checkpoints, and its modules are told where an epoch ends.
-    """
-
-    loss: nn.Module
-
-    def prepare(self, number: int, batch: Any) -> Any:
-        """Batch `number` of an epoch as the network sees it, mixed and mollified."""
-
-    def __call__(self, model: nn.Module, number: int, batch: Any) -> tuple[Tensor, Totals]:
-        """The loss of a prepared batch, to be differentiated, and what the log gets."""
-
-
-class EpochLoader(Protocol):
-    """Batches of a training set, the same ones for the same epoch."""
-
-    def set_epoch(self, epoch: int) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Any]: ...
 
 
 class DivergenceError(RuntimeError):
