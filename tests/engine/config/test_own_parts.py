@@ -222,6 +222,17 @@ def test_code_that_changed_since_is_refused(configure: Configure, folder: Path) 
         configure(model={**config.model, "source_digest": "000000000000"})
 
 
+def test_a_file_that_changes_under_a_planned_run_stops_it(own: Content, tmp_path: Path) -> None:
+    """Its results would stand under the name of the old code."""
+    (tmp_path / "own_parts.py").write_text(PARTS)
+    with searching(tmp_path):
+        config = parse(RunConfig, own)
+    (tmp_path / "own_parts.py").write_text(PARTS + "# changed\n")
+    with pytest.raises(ValueError, match="its code has changed since this run was planned"):
+        run(config, tmp_path / "runs", show=False)
+    assert not RunDirectory(tmp_path / "runs" / fingerprint(config)).finished
+
+
 def test_data_sets_are_divided_as_told(configure: Configure, folder: Path) -> None:
     data = {"name": "own_parts:Images", "count": 30, "validation": 6, "limit_train": 10}
     config = configure(data=data)
