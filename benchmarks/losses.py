@@ -64,6 +64,8 @@ def table_losses(entries: tuple[int, ...]) -> dict[str, Call]:
     known = torch.rand(entries)
     found: dict[str, Call] = {}
     for name, part in parts("loss").items():
+        if part.is_composite:
+            continue
         loss = getattr(labels, f"{name}_loss")
         found[name] = given_history(loss, known) if part.remembers_samples({}) else loss
     return found

@@ -71,12 +71,13 @@ def _ranked_acls(logits: Tensor, target: Tensor, extra: Tensor, **options: Any) 
     )
 
 
+NAMES = [name for name, part in parts("loss").items() if not part.is_composite]
 # Settings under which a loss has more to do on small logits than with its defaults.
 SETTINGS: dict[str, dict[str, Any]] = {key: {"margin": 2.0} for key in ("mbls", "acls", "cals")}
 NEIGHBOURS = ("crl",)  # compares each entry with the next
 LOSSES: dict[str, Loss] = {
     name: _from_table(name, **SETTINGS.get(name, {}))._replace(is_ordered=name in NEIGHBOURS)
-    for name in parts("loss")
+    for name in NAMES
 }
 # More settings of those.
 LOSSES |= {
@@ -387,12 +388,12 @@ def test_bad_input(
 
 def test_every_exported_loss_is_in_the_table() -> None:
     functions = {name for name in labels.__all__ if name.endswith("_loss")}
-    assert functions - {"combined_loss"} == {f"{name}_loss" for name in parts("loss")}
+    assert functions - {"combined_loss"} == {f"{name}_loss" for name in NAMES}
     classes = {getattr(labels, name) for name in labels.__all__ if name.endswith("Loss")}
-    assert classes - {labels.CombinedLoss} == {part.build for part in parts("loss").values()}
+    assert classes - {labels.CombinedLoss} == {parts("loss")[name].build for name in NAMES}
 
 
-@pytest.mark.parametrize("name", parts("loss"))
+@pytest.mark.parametrize("name", NAMES)
 def test_single_entries_are_what_the_class_says(name: str) -> None:
     """The value of an entry changes with the others exactly where the class doesn't promise."""
     part, call = parts("loss")[name], LOSSES[name].call

@@ -24,6 +24,7 @@ from sfumato.augment import ObjectnessLabels
 from sfumato.augment.named import AUGMENTATIONS
 from sfumato.data import DETECTION_SOURCES, SOURCES
 from sfumato.data.load import SEGMENTATION_SOURCES
+from sfumato.engine.config.combined import combined
 from sfumato.engine.config.library_networks import timm_network, torchvision_network
 from sfumato.engine.config.onnx_networks import onnx_network
 from sfumato.engine.config.own_parts import OWN_SUPPLIED, OWN_TASKS, Named, import_part
@@ -113,7 +114,14 @@ class Part:
     def remembers_samples(self, options: Mapping[str, Any]) -> bool:
         """Of a loss: whether it keeps a history of each sample, with these options."""
         rule = getattr(self.build, "remembers_samples", None)
-        return self.takes("num_samples") if rule is None else rule(options)
+        if rule is not None:
+            return bool(rule(options))
+        return self.takes("num_samples") and not self.is_composite
+
+    @property
+    def is_composite(self) -> bool:
+        """Of a loss: whether it is put together from others, and so no class of its own."""
+        return not inspect.isclass(self.build)
 
     @property
     def is_of_single_entries(self) -> bool:
@@ -174,6 +182,7 @@ PARTS: tuple[Part, ...] = (
     Part("loss", "cals", labels.CALSLoss),
     Part("loss", "online_label_smoothing", labels.OnlineLabelSmoothingLoss),
     Part("loss", "normalised_cross_entropy", labels.NormalisedCrossEntropyLoss),
+    Part("loss", "combined", combined),
     *(Part("augment", name, build, _augment_tasks(name)) for name, build in AUGMENTATIONS.items()),
     Part("inputs", "mollify", mollify, ("classify",)),
     Part("labels", "objectness", ObjectnessLabels, ("classify",)),
