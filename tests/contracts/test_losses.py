@@ -85,7 +85,6 @@ LOSSES |= {
     "label smoothing, others": _from_table("cross_entropy", smoothing=0.1, smoothing_over="others"),
     "flsd, released": _from_table("flsd", rule="released"),
     "bsce, whole": _from_table("bsce", stop_gradient=False),
-    "bsce, norm 1": _from_table("bsce", norm=1),
     "mmce, weighted": _from_table("mmce", weighted=True),
     "crl, margin": _from_table("crl", confidence="margin")._replace(is_ordered=True),
     "crl, entropy": _from_table("crl", confidence="entropy")._replace(is_ordered=True),

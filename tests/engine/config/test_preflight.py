@@ -121,6 +121,16 @@ def test_sampling_needs_dropout(tiny: Content, section: Content) -> None:
     check_runs([RunConfig(**{**tiny, **section, "model": model})])
 
 
+def test_clipping_features_needs_a_linear_layer(tiny: Content) -> None:
+    clipped = {**tiny, "predict": {"feature_clipping": True}}
+    check_runs([RunConfig(**clipped)])
+    model = {"name": "torchvision:squeezenet1_1", "image_size": 64}
+    plain, wrong = {**tiny, "model": model}, {**clipped, "model": model}
+    message = "predict.feature_clipping: model must end in a linear layer"
+    with pytest.raises(ConfigError, match=message):
+        check_runs([RunConfig(**plain), RunConfig(**wrong)])
+
+
 def test_sampling_a_segmenter_needs_dropout() -> None:
     content = {"task": "segment", "data": STREAMS, "model": {"name": "unet", "width": 4}}
     check_runs([RunConfig(**content)])

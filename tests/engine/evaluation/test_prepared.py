@@ -26,11 +26,13 @@ def _parts(directory: Any, name: str) -> Any:
 def test_both_are_fitted_on_the_validation_set_and_share_a_training(
     tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
-    content = {**tiny, "train": {"epochs": 2, "batch_size": 32}, "evaluate": {"resamples": 0}}
+    content = {**tiny, "train": {"epochs": 2, "batch_size": 32}, "evaluate": {"resamples": 20}}
     tta = {"flip": True, "crop": 1, "blur": [0.8], "weights": "likelihood"}
     predict = {"tta": tta, "feature_clipping": True}
     plain = run(parse(RunConfig, content), tmp_path, show=False)
-    done = run(parse(RunConfig, {**content, "predict": predict}), tmp_path, show=False)
+    ranked = {"predict": predict, "evaluate": {"resamples": 20, "normalised": True}}
+    done = run(parse(RunConfig, {**content, **ranked}), tmp_path, show=False)
+    assert len(done.metrics()["normalised"]["aurc_interval"]) == 2
     assert done.training == plain.training
     clipped = ClippedFeatures(load_network(plain))
     data = load_data(tiny["data"])
@@ -56,7 +58,9 @@ def test_passes_are_counted() -> None:
 
 
 def test_names_of_older_runs_stay(tiny: dict[str, Any]) -> None:
-    assert set(parse(RunConfig, tiny).model_dump()["predict"]) == {"mc_dropout"}
+    content = parse(RunConfig, tiny).model_dump()
+    assert set(content["predict"]) == {"mc_dropout"}
+    assert "normalised" not in content["evaluate"]
 
 
 @pytest.mark.parametrize(

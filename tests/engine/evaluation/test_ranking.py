@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
-from sfumato.engine import ConfigError, RunConfig, parse, run
+from sfumato.engine import ConfigError, RunConfig, parse
 from sfumato.engine.evaluation.ranking import measure_normalised, ranked_logits
 from sfumato.engine.evaluation.replicates import Replicates
 from sfumato.engine.runs.directory import Predictions
@@ -44,14 +41,6 @@ def test_it_is_measured_with_the_order_of_the_validation_set() -> None:
     expected = aurc(ranked_logits(scorer(test.logits)).softmax(1), test.labels)
     assert found["aurc"] == pytest.approx(float(expected), abs=1e-9)
     assert set(found) - {"order"} == {"aurc", "augrc", "accuracy_at_80"}
-
-
-def test_in_a_run(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    train = {"epochs": 1, "batch_size": 32}
-    content = {**tiny, "train": train, "evaluate": {"normalised": True, "resamples": 20}}
-    metrics = run(parse(RunConfig, content), tmp_path, show=False).metrics()
-    assert len(metrics["normalised"]["aurc_interval"]) == 2
-    assert "normalised" not in parse(RunConfig, tiny).model_dump()["evaluate"]
 
 
 def test_for_classifiers_only() -> None:

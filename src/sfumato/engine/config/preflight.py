@@ -158,6 +158,7 @@ def _network_content(config: RunConfig) -> dict[str, Any]:
         "model": config.model,
         "classifier": config.classifier,
         "dropout": _dropout_users(config),
+        "features": config.predict.feature_clipping,
         "single": config.train.batch_size == 1,
         "untrained": config.train.epochs == 0,
         "train": config.train.model_dump(include={"freeze", "head_learning_rate"}),
@@ -240,7 +241,10 @@ def _build_detector(config: RunConfig, images: dict[str, _Images]) -> nn.Module:
 
 
 def _check_features(network: nn.Module, images: torch.Tensor) -> None:
-    features = ClippedFeatures(network).features(images)
+    try:
+        features = ClippedFeatures(network).features(images)
+    except ValueError as error:
+        raise ValueError(f"predict.feature_clipping: {error}; leave the key out") from error
     if features.ndim != 2:
         raise ValueError(
             "predict.feature_clipping needs a network whose last linear layer takes (B, D), and "
