@@ -211,7 +211,8 @@ def test_calibration_of_detections() -> None:
         "scores": torch.tensor([0.6, 0.9, 0.8, 0.7]),
         "labels": torch.tensor([0, 0, 0, 1]),
     }
-    scores, matched = match_detections(found, truth)
+    scores, matched, kept = match_detections(found, truth)
+    assert kept.tolist() == boxes[[0, 0, 0]].tolist()
     assert scores.tolist() == pytest.approx([0.9, 0.7, 0.6])
     assert matched.tolist() == [True, False, False]
     images = torch.zeros(2, 3, 40, 40, dtype=torch.uint8)
@@ -219,4 +220,10 @@ def test_calibration_of_detections() -> None:
     values = detection_metrics(dataset, [found, found])
     assert values["d_ece"] == pytest.approx((0.1 + 0.7 + 0.6) / 3)
     low, high = values["d_ece_interval"]
+    assert values["d_ece_by_place"] is None  # no cell with 8 detections
+    many = detection_metrics(
+        DetectionDataset(images.repeat(4, 1, 1, 1), [truth] * 8, ("a", "b"), [1.0] * 8), [found] * 8
+    )
+    # Confidences 0.9, 0.7 and 0.6 are in the fifth, fourth and third of five bins.
+    assert many["d_ece_by_place"] == pytest.approx((0.1 + 0.7 + 0.6) / 3)
     assert low - 1e-9 <= values["d_ece"] <= high + 1e-9  # both images are the same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +11,15 @@ from torch import Tensor
 
 from sfumato.data import DetectionDataset
 from sfumato.engine.evaluation.replicates import Replicates
-from sfumato.metrics.detection import detection_cells, error_of_cells
+from sfumato.metrics.detection import (
+    detection_calibration_error,
+    detection_cells,
+    error_of_cells,
+)
 from sfumato.metrics.intervals import centred_interval, draw_in_parts
 
 BINS = 20
+PLACE_BINS, LEAST = 5, 8
 OVERLAP = 0.5
 RESAMPLES = 1000
 
@@ -21,7 +27,10 @@ RESAMPLES = 1000
 def detection_calibration(
     dataset: DetectionDataset, found: Sequence[dict[str, Tensor]]
 ) -> dict[str, Any]:
-    """`d_ece` by confidence (20 bins, overlap 0.5) and its interval; None without detections.
+    """`d_ece` by confidence (20 bins, overlap 0.5) with its interval, and `d_ece_by_place`.
+
+    The second has 5 bins of confidence, of each coordinate of the centre and of each side, and
+    leaves out cells of fewer than 8 detections. Both are None where there is nothing to measure.
 
     Whole images are resampled: detections of one image are not independent.
 
@@ -30,17 +39,23 @@ def detection_calibration(
         found: for each image `boxes`, `scores` and `labels`, as `detection_metrics` takes them.
     """
     judged = [match_detections(each, dataset.objects[n]) for n, each in enumerate(found)]
-    count = sum(len(matched) for _, matched in judged)
-    if not count:
-        return {"d_ece": None}
-    image = torch.cat([torch.full((len(matched),), n) for n, (_, matched) in enumerate(judged)])
-    scores, matched = (torch.cat(parts) for parts in zip(*judged, strict=True))
+    counts = [len(scores) for scores, _, _ in judged]
+    if not sum(counts):
+        return {"d_ece": None, "d_ece_by_place": None}
+    scores, matched, boxes = (torch.cat(parts) for parts in zip(*judged, strict=True))
+    image = torch.arange(len(found)).repeat_interleave(torch.tensor(counts))
+    by_place = float(
+        detection_calibration_error(
+            scores, matched, boxes=_shares(dataset, boxes, image), bins=PLACE_BINS, least=LEAST
+        )
+    )
+    values: dict[str, Any] = {"d_ece_by_place": None if math.isnan(by_place) else by_place}
     cell, rows = detection_cells(scores, matched, None, (BINS,))
     sums = rows.new_zeros(len(found) * BINS, 3).index_add_(0, image * BINS + cell, rows)
     sums = sums.view(len(found), BINS * 3)
     value = float(error_of_cells(sums.sum(0).view(BINS, 3)))
     if len(found) < 2:
-        return {"d_ece": value}
+        return {"d_ece": value, **values}
     generator = Replicates(RESAMPLES).generator(len(found))
     draws = torch.cat(
         [
@@ -49,11 +64,20 @@ def detection_calibration(
         ]
     )
     interval = centred_interval(draws[~draws.isnan()], value, level=0.95)
-    return {"d_ece": value, "d_ece_interval": list(interval)}
+    return {"d_ece": value, "d_ece_interval": list(interval), **values}
 
 
-def match_detections(found: dict[str, Tensor], truth: Any) -> tuple[Tensor, Tensor]:
-    """Scores and whether each detection found an object of its class, the surest first.
+def _shares(dataset: DetectionDataset, boxes: Tensor, image: Tensor) -> Tensor:
+    """Corners as shares of the sides of their images."""
+    sizes = torch.ones(len(dataset), 2, dtype=torch.float64)
+    for number in image.unique().tolist():
+        height, width = dataset.images[number].shape[-2:]
+        sizes[number] = torch.tensor([width, height])
+    return (boxes.double() / sizes[image].repeat(1, 2)).clamp(0, 1)
+
+
+def match_detections(found: dict[str, Tensor], truth: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, whether an object of the class was found, and boxes; the surest first.
 
     As COCO counts: an object is found once, by the surest detection that overlaps it by half; one
     inside a crowd is neither right nor wrong and left out.
@@ -74,4 +98,4 @@ def match_detections(found: dict[str, Tensor], truth: Any) -> tuple[Tensor, Tens
             free[best.argmax()] = False
         elif bool(((row >= OVERLAP) & truth.crowd).any()):
             counts[place] = False
-    return scores[counts], matched[counts]
+    return scores[counts], matched[counts], found["boxes"][order][counts]
