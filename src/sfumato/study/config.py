@@ -88,7 +88,8 @@ def plan(study: StudyConfig) -> list[PlannedRun]:
     """All runs of a study, seed by seed, so that a stopped study has compared all methods.
 
     Modules that the study names are imported, to check parameters against their signatures. A deep
-    ensemble is one run, which needs the networks of others and comes after them.
+    ensemble is one run, which needs the networks of others and comes after them. A network that is
+    not trained is one run, too: it would be the same with every seed, and look like certainty.
     """
     runs, ensembles = [], []
     with searching(study.modules):
@@ -96,9 +97,12 @@ def plan(study: StudyConfig) -> list[PlannedRun]:
             for method, changes in study.methods.items():
                 source = f"study {study.name}, method {method!r}"
                 content = {**_merge(study.recipe, changes), "seed": seed}
+                is_first = seed == study.seeds[0]
                 if not _is_ensemble(content):
-                    runs.append(PlannedRun(method, seed, parse(RunConfig, content, source)))
-                elif seed == study.seeds[0]:
+                    config = parse(RunConfig, content, source)
+                    if config.train.epochs or is_first:
+                        runs.append(PlannedRun(method, seed, config))
+                elif is_first:
                     ensembles.append(PlannedRun(method, seed, _ensemble(study, content, source)))
     return runs + ensembles
 

@@ -10,7 +10,7 @@ import pytest
 from sfumato._core.files import read_json
 from sfumato.engine import ConfigError, RunConfig, load_network, parse, run
 from sfumato.report import compare_methods, read_study, write_report
-from sfumato.study import run_study
+from sfumato.study import plan, run_study
 from sfumato.study.config import StudyConfig
 
 DATA = {"name": "scenes", "train": 40, "validation": 20, "test": 30, "size": 16}
@@ -68,7 +68,10 @@ def test_in_a_study_beside_what_is_trained(tmp_path: Path) -> None:
         "trained elsewhere": {"model": {**MODEL, "weights": weights}, "train": {"epochs": 0}},
     }
     recipe = config(seed=0).model_dump(mode="json", include={"data", "model", "train", "evaluate"})
-    study = parse(StudyConfig, {"name": "both", "recipe": recipe, "methods": methods})
+    content = {"name": "both", "recipe": recipe, "methods": methods, "seeds": [0, 1]}
+    study = parse(StudyConfig, content)
+    planned = [(run.method, run.seed) for run in plan(study)]
+    assert planned == [("trained here", 0), ("trained elsewhere", 0), ("trained here", 1)]
     lines: list[str] = []
     outcome = run_study(study, tmp_path / "both", show=False, announce=lines.append)
     assert outcome.failed == []

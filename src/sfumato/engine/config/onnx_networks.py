@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from sfumato._core.evaluation_mode import evaluating
-from sfumato.engine.config.weight_files import check_file_digest
+from sfumato.engine.config.weight_files import check_file_digest, network_digest
 from sfumato.models.onnx_models import OnnxModel, Outputs
 
 
@@ -31,7 +31,7 @@ def onnx_network(
         outputs: what the file gives, "logits" or "probabilities".
         file_digest: of the file's content, which is part of the run's name.
     """
-    check_file_digest(name, file_digest)
+    check_file_digest(name, file_digest, network_digest)
     model = OnnxModel(Path(name), outputs=outputs)
     blank = torch.zeros(1, in_channels, *image_size)
     with evaluating(model):

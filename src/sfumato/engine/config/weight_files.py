@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
 import inspect
 import warnings
@@ -79,7 +80,14 @@ def _with_file_digest(spec: Mapping[str, Any]) -> dict[str, Any]:
         return dict(spec)
     if not file.is_file():
         raise ValueError(f"model {spec['name']!r}: no such file: {file}")
-    return {**spec, "file_digest": file_digest(file)}
+    return {**spec, "file_digest": network_digest(file)}
+
+
+def network_digest(file: Path) -> str:
+    """Of an ONNX file and of the files of weights beside it, `net.onnx.data` of `net.onnx`."""
+    parts = sorted(file.parent.glob(f"{glob.escape(file.name)}*"))
+    digests = " ".join(file_digest(each) for each in parts if each.is_file())
+    return hashlib.sha256(digests.encode()).hexdigest()[:16]
 
 
 def file_digest(file: Path) -> str:
@@ -98,10 +106,12 @@ def _digest(file: Path, changed: int, size: int) -> str:
     return found.hexdigest()[:16]
 
 
-def check_file_digest(name: str, digest: str | None) -> None:
+def check_file_digest(
+    name: str, digest: str | None, measure: Callable[[Path], str] = file_digest
+) -> None:
     """Raise where a file is there and has another content than the run is named after."""
     file = Path(name).expanduser()
-    found = file_digest(file) if file.is_file() else digest
+    found = measure(file) if file.is_file() else digest
     if digest is not None and found != digest:
         raise ValueError(
             f"{name} has the digest {found}, but the run is named after {digest}: the "
