@@ -52,8 +52,8 @@ def test_image_size_resizes_and_keeps_the_names_of_weights() -> None:
     assert seen == [(2, 3, 64, 64)]
     with pytest.raises(ValueError, match="image_size must be at least 1"):
         _build(SHUFFLE, image_size=0)
-    with pytest.raises(ValueError, match=r"alexnet does not take images of 8 x 8 .* set image_siz"):
-        _build("torchvision:alexnet", size=8)
+    with pytest.raises(ValueError, match=r"does not take images of 4 x 4 .* set image_size"):
+        _build("torchvision:squeezenet1_1", size=4)
     with pytest.raises(ValueError, match="image_size is for classifiers"):
         _build("torchvision:lraspp_mobilenet_v3_large", image_size=64)
 

@@ -88,7 +88,7 @@ def test_halves_are_averaged_in_single_precision() -> None:
     assert beside.average["weight"].dtype == torch.float32
 
 
-@pytest.mark.parametrize("by", ["accuracy", "nll", "scaled_nll"])
+@pytest.mark.parametrize("by", ["accuracy", "scaled_nll"])
 def test_the_best_epoch_predicts(by: str, tmp_path: Path, tiny: dict[str, Any]) -> None:
     """At a rate that makes later epochs worse by luck: whichever it is, it is the log's."""
     done = _run(tiny, tmp_path, epochs=4, best=by, schedule="constant", learning_rate=0.3)
@@ -99,11 +99,8 @@ def test_the_best_epoch_predicts(by: str, tmp_path: Path, tiny: dict[str, Any]) 
     for name in ("accuracy", "nll"):
         logged = done.log()[kept["epoch"]][f"validation_{name}"]
         assert done.metrics()["validation"][name] == pytest.approx(logged, rel=1e-6)
-
-
-def test_scaled_nll_is_below_nll(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    for record in _run(tiny, tmp_path, best="scaled_nll", epochs=2).log():
-        assert record["validation_scaled_nll"] <= record["validation_nll"] + 1e-6
+    if by == "scaled_nll":
+        assert all(r["validation_scaled_nll"] <= r["validation_nll"] + 1e-6 for r in done.log())
 
 
 def test_a_mean_over_epochs_predicts_with_new_statistics(
