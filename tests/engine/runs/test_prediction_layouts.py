@@ -187,6 +187,25 @@ def test_bad_rows_are_skipped_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "label,prob_a,prob_b\na,1,0\nb,0\n,1,0\nb,,1\nb,0,1\n"),
+        ("a.csv", "correct,confidence\n1,0.5\n1\n,0.5\n0,\n0,0.9\n"),
+        (
+            "a.jsonl",
+            '{"label": 0, "probs": [1, 0]}\n\n{"label": 0,\n[1]\n{"probs": [1, 0]}\n'
+            '{"label": 1, "probs": [0, 1]}\n',
+        ),
+    ],
+)
+def test_broken_lines_are_bad_rows(tmp_path: Path, name: str, text: str) -> None:
+    skipped: Counter[str] = Counter()
+    found = read_any(_text(tmp_path, name, text), Reading(on_bad_row="skip"), skipped)
+    assert len(found) == 2
+    assert skipped.total() == 3
+
+
+@pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("a.csv", "true_label,confidence\n1,0.5\n", "'confidence' with 'predicted' or 'correct'"),
@@ -195,6 +214,7 @@ def test_bad_rows_are_skipped_and_counted(tmp_path: Path) -> None:
         ("a.csv", "label,prob_a\n0,1\n", "C >= 2"),
         ("a.csv", "label,prob_a,prob_b\n", "holds no prediction"),
         ("a.csv", "label,prob_a,prob_b,time\na,1,0,noon\n", "a date such as"),
+        ("a.csv", "label,prob_a,prob_b\n,1,0\n", "row 1: 'label' is missing"),
         ("a.jsonl", "", "needs a column 'label'"),
         ("a.jsonl", "[1]\n", "line 1: an object with names is needed"),
         ("a.jsonl", '{"label": 0, "probs": [1, 0]}\n{"label": 0\n', "line 2: not valid JSON"),

@@ -17,6 +17,7 @@ from sfumato.engine.runs.prediction_rows import PredictionFileError
 
 OnBadRow = Literal["stop", "skip"]
 TOLERANCE = 1e-3
+SKIP = "mend the row, or leave such rows out with --on-bad-row skip"
 
 
 @dataclass
@@ -68,7 +69,7 @@ def check_probabilities(checks: RowChecks, name: str, probs: Tensor) -> None:
         return
     lowest, smallest, largest = (each.double().numpy() for each in (low, sums, high))
     checks.refuse(
-        np.isnan(smallest) | np.isnan(lowest), "NaN", lambda _: f"{name!r} holds NaN; {_SKIP}"
+        np.isnan(smallest) | np.isnan(lowest), "NaN", lambda _: f"{name!r} holds NaN; {SKIP}"
     )
     checks.refuse(
         lowest < 0,
@@ -91,7 +92,7 @@ def check_logits(checks: RowChecks, name: str, logits: Tensor) -> None:
     finite = logits.isfinite().flatten(1).all(1)
     if not bool(finite.all()):
         checks.refuse(
-            ~finite.numpy(), "NaN or infinity", lambda _: f"{name!r} is not finite; {_SKIP}"
+            ~finite.numpy(), "NaN or infinity", lambda _: f"{name!r} is not finite; {SKIP}"
         )
 
 
@@ -133,7 +134,4 @@ def _label_remedy(labels: Tensor) -> str:
         return "name the label of void pixels with --ignore-index"
     if int(labels.min()) >= 1:
         return "classes are counted from 0: subtract the smallest label"
-    return _SKIP
-
-
-_SKIP = "mend the row, or leave such rows out with --on-bad-row skip"
+    return SKIP

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.engine.runs.prediction_checks import RowChecks
+from sfumato.engine.runs.prediction_checks import SKIP, RowChecks
 
 
 def numbers(checks: RowChecks, name: str, column: np.ndarray) -> np.ndarray:
@@ -25,10 +25,7 @@ def numbers(checks: RowChecks, name: str, column: np.ndarray) -> np.ndarray:
         checks.refuse(
             np.isnan(found) & np.array([not _is_nan(value) for value in column]),
             f"no number in {name!r}",
-            lambda row: (
-                f"column {name!r} holds no numbers: {column[row]!r}; mend it, or leave such "
-                "rows out with --on-bad-row skip"
-            ),
+            lambda row: f"column {name!r} holds no numbers: {column[row]!r}; {SKIP}",
         )
         return found
 
@@ -71,7 +68,7 @@ def class_numbers(
         checks.refuse(
             ~(column % 1 == 0),
             "label",
-            lambda row: f"{name!r} must hold whole numbers, got {column[row]}",
+            lambda row: f"{name!r} must hold whole numbers, got {column[row]}; {SKIP}",
         )
         column = np.nan_to_num(column).astype(np.int64)
     places = {each: place for place, each in enumerate(classes or ())}
@@ -84,7 +81,11 @@ def class_numbers(
     checks.refuse(
         found == -1,
         "unknown label",
-        lambda row: f"label {str(column[row])!r} is neither {what}",
+        lambda row: (
+            f"{name!r} is missing; {SKIP}"
+            if column[row] is None or not str(column[row])
+            else f"label {str(column[row])!r} is neither {what}"
+        ),
     )
     return torch.from_numpy(found)
 

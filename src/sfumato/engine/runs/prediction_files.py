@@ -145,7 +145,7 @@ def _table_parts(
 
     read: Callable[..., Table] = TABLES[path.suffix.lower()]
     options = {"groups": groups} if groups is not None else {}
-    for first, columns in read(path, wanted, **options):
+    for first, columns in read(path, wanted, reading.on_bad_row, **options):
         yield _part(path, reading, skipped, roles, columns, first)
 
 

@@ -48,15 +48,23 @@ def read_npy(path: Path) -> Columns:
     return {"array": np.load(path, allow_pickle=False, mmap_mode="r")}
 
 
-def csv_batches(path: Path, wanted: Callable[[list[str]], list[str]]) -> Table:
-    """Columns of text, and the number of their first row, from 1."""
+def csv_batches(
+    path: Path, wanted: Callable[[list[str]], list[str]], on_bad_row: str = "stop"
+) -> Table:
+    """Columns of text, and the number of their first row, from 1.
+
+    A line with other fields than the header stops, or has None for all of them: a bad row.
+    """
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = csv.reader(file)
         header = next(rows, [])
         chosen = [(header.index(name), name) for name in wanted(header)]
         number, step = 1, batch_rows(len(header))
+        empty: list[Any] = [None] * len(header)
         while lines := list(islice(rows, step)):
-            _check_fields(path, header, lines, number)
+            if on_bad_row == "stop":
+                _check_fields(path, header, lines, number)
+            lines = [line if len(line) == len(header) else empty for line in lines]
             yield (
                 number,
                 {name: np.array([line[at] for line in lines], dtype=object) for at, name in chosen},
@@ -73,12 +81,20 @@ def _check_fields(path: Path, header: list[str], lines: list[list[str]], number:
             )
 
 
-def json_batches(path: Path, wanted: Callable[[list[str]], list[str]]) -> Table:
-    """One object a line; lists stay lists. Keys are those of the first line."""
-    with path.open(encoding="utf-8-sig") as file:
+def json_batches(
+    path: Path, wanted: Callable[[list[str]], list[str]], on_bad_row: str = "stop"
+) -> Table:
+    """One object a line; lists stay lists. Keys are those of the first line; empty lines are none.
+
+    A line that is no object stops, or is one without keys: a bad row.
+    """
+    with path.open(encoding="utf-8-sig") as opened:
+        file = (line for line in opened if line.strip())
         number, names = 1, None
         while lines := list(islice(file, min(BATCH, _JSON_LINES))):
-            found = [_json_row(path, number + at, line) for at, line in enumerate(lines)]
+            found = [
+                _json_row(path, number + at, line, on_bad_row) for at, line in enumerate(lines)
+            ]
             names = wanted(list(found[0])) if names is None else names
             yield number, {name: _objects([row.get(name) for row in found]) for name in names}
             number += len(lines)
@@ -86,12 +102,16 @@ def json_batches(path: Path, wanted: Callable[[list[str]], list[str]]) -> Table:
             wanted([])
 
 
-def _json_row(path: Path, number: int, line: str) -> dict[str, Any]:
+def _json_row(path: Path, number: int, line: str, on_bad_row: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as error:
+        if on_bad_row == "skip":
+            return {}
         raise PredictionFileError(f"{path}, line {number}: not valid JSON ({error})") from None
     if not isinstance(row, dict):
+        if on_bad_row == "skip":
+            return {}
         raise PredictionFileError(
             f"{path}, line {number}: an object with names is needed, such as "
             '{"label": 0, "probs": [0.9, 0.1]}'
@@ -100,9 +120,12 @@ def _json_row(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def parquet_batches(
-    path: Path, wanted: Callable[[list[str]], list[str]], groups: list[int] | None = None
+    path: Path,
+    wanted: Callable[[list[str]], list[str]],
+    on_bad_row: str = "stop",
+    groups: list[int] | None = None,
 ) -> Table:
-    """Only the columns that are wanted, of all row groups or of some."""
+    """Only the columns that are wanted, of all row groups or of some; its rows are all whole."""
     parquet = open_parquet(path)
     columns = wanted(parquet.schema_arrow.names)
     sizes = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
