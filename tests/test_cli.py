@@ -85,6 +85,25 @@ def test_help_has_examples(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     assert "Example" in sfumato("run", "--help").stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "page"),
+    [(("run", "absent.yaml"), "docs/studies.md"), (("audit", "README"), "docs/audit.md")],
+)
+def test_a_terminal_is_told_the_page_about_a_mistake(
+    tmp_path: Path,
+    sfumato: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    page: str,
+) -> None:
+    (tmp_path / "README").write_text("no predictions")
+    assert page not in sfumato(*arguments).stderr
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    done = sfumato(*arguments)
+    assert done.status == 2
+    assert page in done.stderr
+
+
 def test_alone_it_greets_with_three_things_to_try(sfumato: Callable[..., Any]) -> None:
     done = sfumato()
     assert done.status == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -63,23 +64,33 @@ def main() -> None:
     try:
         app()
     except (ValueError, RuntimeError, OSError) as error:
-        if not _is_expected(error):
+        page = _page(error)
+        if page is None and not _is_of_the_system(error):
             raise
+        terminal = Console(stderr=True, soft_wrap=True)
         shown = Text.assemble(("error: ", "bold red"), _message(error))
-        Console(stderr=True, soft_wrap=True).print(shown, highlight=False)
+        terminal.print(shown, highlight=False)
+        if page is not None and sys.stderr.isatty():  # elsewhere a mistake is one line
+            terminal.print(f"docs/{page}.md explains it.", style="dim", highlight=False)
         raise SystemExit(2) from None
 
 
-def _is_expected(error: Exception) -> bool:
-    """Whether a mistake in the user's files, as opposed to one in the program."""
+def _page(error: Exception) -> str | None:
+    """The page about a mistake in the user's files; None for any other error."""
     from sfumato._core.files import DamagedFileError
     from sfumato.engine import ConfigError
     from sfumato.engine.runs.prediction_files import PredictionFileError
     from sfumato.study import StorageError
 
-    mistakes = ConfigError | PredictionFileError | StorageError | DamagedFileError
+    if isinstance(error, PredictionFileError):
+        return "audit"
+    return "studies" if isinstance(error, ConfigError | StorageError | DamagedFileError) else None
+
+
+def _is_of_the_system(error: Exception) -> bool:
+    """Whether it is about a file that can't be read or written."""
     named = isinstance(error, OSError) and error.filename is not None
-    return named or isinstance(error, mistakes | FileNotFoundError | PermissionError)
+    return named or isinstance(error, FileNotFoundError | PermissionError)
 
 
 def _message(error: Exception) -> str:
