@@ -19,12 +19,14 @@ def next_steps(model: Mapping[str, Any]) -> list[Step]:
     steps, source = [], " ".join(shlex.quote(each) for each in model.get("source", ())) or "FILE"
     is_off = model["verdict"] not in ("no miscalibration found", "can't tell")
     has_classes = "nll" in model["metrics"]
-    calibrate = Step(
-        "Mend the confidences: fit a calibrator on predictions that were held out, and ship it.",
-        "sfumato calibrate VALIDATION_FILE --out calibrator.json",
-    )
-    if is_off and has_classes and "scaled" not in model:
-        steps.append(calibrate)
+    what = "predictions that were held out" if has_classes else "held-out 'probs' of all classes"
+    if is_off and "scaled" not in model:
+        steps.append(
+            Step(
+                f"Mend the confidences: fit a calibrator on {what}, and ship it.",
+                "sfumato calibrate VALIDATION_FILE --out calibrator.json",
+            )
+        )
     if model.get("thresholds") is None:
         steps.append(
             Step(

@@ -108,6 +108,11 @@ def _escalation_sentence(found: Mapping[str, Any]) -> str:
     if escalate["confidence"] is None:
         return f"No second threshold keeps the error of all that is not rejected at {risk}."
     upper = "the first" if accept["confidence"] is None else f"{accept['confidence']:.4g}"
+    if not escalate["confidence"]:
+        return (
+            f"Escalate below {upper}, and reject nothing: of all predictions at most "
+            f"{_percent(escalate['risk_bound'])} is wrong."
+        )
     return (
         f"Escalate between {escalate['confidence']:.4g} and {upper}, reject below: of what is not "
         f"rejected at most {_percent(escalate['risk_bound'])} is wrong."
@@ -133,7 +138,8 @@ def drift_sentence(model: Mapping[str, Any]) -> str:
     points = f"{100 * drift['tolerance']:g} points"
     if drift["alarm"] is None:
         return (
-            f"Over time {name} stays within {points} of its accuracy, as far as is seen ({level})."
+            f"No alarm over time: nothing shows, while one looks all the time, that {name} leaves "
+            f"its accuracy by more than {points} ({level})."
         )
     when = time_text(drift["alarm"], model["is_dated"])
     return (

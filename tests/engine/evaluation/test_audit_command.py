@@ -48,7 +48,7 @@ def test_a_pattern_is_one_model_and_arguments_are_several(
 
 def test_thresholds_are_said_and_kept(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     _csv(tmp_path / "a.csv", 4000)
-    risks = ("--target-risk", "0.05", "--escalate-risk", "0.2", "--per-class")
+    risks = ("--target-risk", "0.05", "--escalate-risk", "0.1", "--per-class")
     done = sfumato("audit", "a.csv", "--resamples", "5", *risks)
     assert done.status == 0, done.stderr
     found = _models(tmp_path)[0]["thresholds"]
@@ -58,6 +58,9 @@ def test_thresholds_are_said_and_kept(tmp_path: Path, sfumato: Callable[..., Any
     assert f"from a confidence of {accept['confidence']:.4g} on" in " ".join(done.stdout.split())
     assert "reject below" in " ".join(done.stdout.split())
     assert [row["name"] for row in found["classes"]] == ["a", "b"]
+    all_kept = ("--target-risk", "0.05", "--escalate-risk", "0.9")
+    done = sfumato("audit", "a.csv", "--resamples", "0", *all_kept)
+    assert "and reject nothing" in " ".join(done.stdout.split())
     done = sfumato("audit", "a.csv", "--resamples", "0", "--target-risk", "0.0001")
     assert "No threshold of a reaches an error" in " ".join(done.stdout.split())
 
