@@ -27,7 +27,7 @@ Overrides = Annotated[
 ]
 
 
-# Seconds rather than minutes, in two methods: enough to see every step, too little to decide.
+# Under a minute, in two methods: enough to see every step, too little to decide.
 _TINY = (
     "data={name: scenes, size: 16, train: 60, validation: 40, test: 100}",
     "train.epochs=1",
@@ -43,7 +43,7 @@ def quickstart(
         typer.Option(help="Folder for runs and report; quickstart, or quickstart-tiny."),
     ] = None,
     tiny: Annotated[
-        bool, typer.Option("--tiny", help="In seconds: shows every step and decides nothing.")
+        bool, typer.Option("--tiny", help="Under a minute: shows every step, decides nothing.")
     ] = False,
     open_report: OpenPage = None,
     workers: Workers = None,
@@ -58,7 +58,14 @@ def quickstart(
     changes, only = (_TINY, _TINY_METHODS) if tiny else ((), ())
     with resources.as_file(resources.files("sfumato.study").joinpath("quickstart.yaml")) as path:
         page = _run_and_report(
-            path, folder, changes, only, workers=workers, threads=threads, quiet=quiet
+            path,
+            folder,
+            changes,
+            only,
+            workers=workers,
+            threads=threads,
+            quiet=quiet,
+            rehearse=not tiny,  # timing its steps would take as long as they do
         )
     if tiny:
         _say("Tiny: one epoch, one seed, 100 test images. These numbers decide nothing.")
@@ -226,6 +233,7 @@ def _run_and_report(
     ray: str | None = None,
     dry_run: bool = False,
     quiet: bool,
+    rehearse: bool = True,
 ) -> Path | None:
     """The page that was written; None where there is none to look at."""
     from sfumato.study import default_workers, load_study, run_study
@@ -242,7 +250,7 @@ def _run_and_report(
             only=only,
             workers=count,
             threads=threads,
-            probe=not quiet and not launched_rank(),
+            probe=rehearse and not quiet and not launched_rank(),
             devices=ray is None,
         )
     if not launched_rank():
