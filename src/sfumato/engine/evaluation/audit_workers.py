@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,11 +69,16 @@ def tally_job(job: Job, reading: Reading) -> Tallies:
 
 def _ahead(parts: Iterator[AnyPredictions]) -> Iterator[AnyPredictions]:
     """The same parts; while one is summed up, a thread reads the next."""
-    with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, parts, None)
-        while (part := coming.result()) is not None:
-            coming = reader.submit(next, parts, None)
-            yield part
+    coming = _reader().submit(next, parts, None)
+    while (part := coming.result()) is not None:
+        coming = _reader().submit(next, parts, None)
+        yield part
+
+
+@cache
+def _reader() -> ThreadPoolExecutor:
+    """One thread for all jobs of a process: each new one would keep memory of its own."""
+    return ThreadPoolExecutor(1)
 
 
 def _results(run: Any, jobs: Sequence[Job], workers: int, ray: str | None) -> Iterator[Tallies]:
