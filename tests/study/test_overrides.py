@@ -51,7 +51,7 @@ def test_one_method_and_the_study_itself(tmp_path: Path) -> None:
         ("train.epochs=many", r"train\.epochs: .*got 'many'"),
         ("train.epochs.more=5", r"train\.epochs is 3, which has no keys"),
         ("train.epochs=[", r"not valid YAML"),
-        ("loss=acsl", r"did you mean 'acls'"),
+        ("loss=aclss", r"did you mean 'acls'"),
     ],
 )
 def test_mistakes(tmp_path: Path, override: str, message: str) -> None:
