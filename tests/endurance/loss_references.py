@@ -81,7 +81,10 @@ def flsd(z: Tensor, q: Tensor, options: Options) -> Parts:
 
 def _focal(z: Tensor, q: Tensor, options: Options, exponent: Tensor) -> Parts:
     log_p = (_log_probs(z) * q).sum(1)
-    values = -((-torch.expm1(log_p)) ** exponent) * log_p
+    # Where p is 1 in this precision the power has no derivative, but its product with log p does.
+    miss = -torch.expm1(log_p)
+    miss = torch.where(miss == 0, 1.0, miss)
+    values = -(miss**exponent) * log_p
     weight = options.get("class_weight")
     if weight is None:
         return Parts(values)
