@@ -45,11 +45,11 @@ class Drawn(Generic[Case]):
 
     def trial(self, number: int) -> int:
         case = self.draw(number)
-        found = _failure(self.check, case)
-        if found is None:
-            return 1
-        case, message = self._smallest(case, found)
-        raise BrokenPromiseError(f"{case}\n{message}")
+        try:
+            return int(self.check(case))
+        except Exception:
+            smallest, message = self._smallest(case, traceback.format_exc(limit=4))
+        raise BrokenPromiseError(f"{smallest}\n{message}")
 
     def _smallest(self, case: Case, message: str) -> tuple[Case, str]:
         for _ in range(200):

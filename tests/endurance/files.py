@@ -15,7 +15,6 @@ import resource
 import sys
 import tarfile
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,18 +276,6 @@ class Files:
             raise BrokenPromiseError(
                 f"{name}, trial {number}: {type(error).__name__}: {error}\n{example!r}"
             ) from error
-
-
-def bomb(path: Path, size: int = 1 << 34) -> None:
-    """A prediction file of a few kilobytes that claims to hold `size` bytes of probabilities."""
-    header = io.BytesIO()
-    shape = (size // 40, 10)
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": "<f4", "fortran_order": False, "shape": shape}
-    )
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("probs.npy", header.getvalue() + b"\x00" * (1 << 20))
-        archive.writestr("labels.npy", header.getvalue())
 
 
 FILES = Files()
