@@ -212,12 +212,79 @@ def normalised_cross_entropy(z: Tensor, q: Tensor, options: Options) -> Parts:
     return _fidelity(z, q, options)._replace(penalty=normaliser)
 
 
+def dual_focal(z: Tensor, q: Tensor, options: Options) -> Parts:
+    log_p, own = _log_probs(z), (z * q).sum(1, keepdim=True)
+    is_below = z < own
+    following = torch.where(is_below, z, -torch.inf).amax(1)
+    is_there = is_below.any(1)
+    second = torch.where(is_there, torch.where(is_there, following, 0.0) - z.logsumexp(1), 0.0)
+    log_own = (log_p * q).sum(1)
+    miss = -torch.expm1(log_own) + torch.where(is_there, second.exp(), 0.0)
+    return Parts(-_power(miss, options.get("gamma", 5.0)) * log_own)
+
+
+def bsce(z: Tensor, q: Tensor, options: Options) -> Parts:
+    log_p, norm = _log_probs(z), options.get("norm", 2)
+    # Not 1 - p, which has lost the last places where p is nearly 1.
+    apart = torch.where(q == 1, -torch.expm1(log_p), q - log_p.exp())
+    distance = apart.abs().sum(1) if norm == 1 else apart.square().sum(1)
+    weight = _power(distance, options.get("gamma", 2.0) / norm)
+    weight = weight.detach() if options.get("stop_gradient", True) else weight
+    has_kinks = norm == 1 and not options["is_hard"]
+    return Parts(-weight * (q * log_p).sum(1), kinks=(apart,) if has_kinks else ())
+
+
+def adafocal(z: Tensor, q: Tensor, options: Options) -> Parts:
+    log_p = (_log_probs(z) * q).sum(1)
+    gammas, edges = options.get("gammas", torch.ones(1)), options.get("edges", torch.zeros(0))
+    above = log_p.detach().exp().unsqueeze(1) - edges
+    gamma = gammas.to(z)[(above >= 0).sum(1)]
+    inverse = (1 + log_p.exp()) ** gamma.abs()
+    values = -torch.where(gamma < 0, inverse, _power(-torch.expm1(log_p), gamma.abs())) * log_p
+    return Parts(values, kinks=(above,))
+
+
+def nacl(z: Tensor, q: Tensor, options: Options) -> Parts:
+    apart = z - options["around"]
+    penalty = options.get("weight", 0.1) * apart.abs().mean(1)
+    # Both sides are known to the last places.
+    return _fidelity(z, q, options)._replace(penalty=penalty, kinks=(1000 * apart,))
+
+
+def cals(z: Tensor, q: Tensor, options: Options) -> Parts:
+    rho, margin = options.get("rho", 1.0), options.get("margin", 10.0)
+    multipliers = options.get("multipliers", torch.full(z.shape[1:], 1e-6)).to(z)
+    constraint = (z.amax(1, keepdim=True) - z) / margin - 1
+    active = (multipliers + rho * constraint).clamp(min=0)
+    penalty = ((active**2 - multipliers**2) / (2 * rho)).sum(1)
+    return _fidelity(z, q, options)._replace(penalty=penalty)
+
+
+def online_label_smoothing(z: Tensor, q: Tensor, options: Options) -> Parts:
+    if "soft_labels" not in options:
+        return _fidelity(z, q, options)
+    weight = options.get("weight", 0.5)
+    target = weight * q + (1 - weight) * options["soft_labels"][q.argmax(1)]
+    return Parts(-(target * _log_probs(z)).sum(1))
+
+
+def _power(base: Tensor, exponent: float | Tensor) -> Tensor:
+    """base^exponent, held constant at 0, where it may have no derivative."""
+    return torch.where(
+        base == 0, torch.zeros_like(base) ** exponent, torch.where(base == 0, 1.0, base) ** exponent
+    )
+
+
 REFERENCES: dict[str, Callable[[Tensor, Tensor, Options], Parts]] = {
     "acls": acls,
+    "adafocal": adafocal,
+    "bsce": bsce,
+    "cals": cals,
     "cape": cape,
     "cpc": cpc,
     "crl": crl,
     "cross_entropy": cross_entropy,
+    "dual_focal": dual_focal,
     "ecp": ecp,
     "flsd": flsd,
     "focal": focal,
@@ -225,5 +292,7 @@ REFERENCES: dict[str, Callable[[Tensor, Tensor, Options], Parts]] = {
     "mbls": mbls,
     "mdca": mdca,
     "mmce": mmce,
+    "nacl": nacl,
     "normalised_cross_entropy": normalised_cross_entropy,
+    "online_label_smoothing": online_label_smoothing,
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -22,10 +23,14 @@ from tests.endurance.loss_references import REFERENCES, Parts
 # What may be drawn besides the defaults.
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "acls": {"margin": (0.0, 2.0, 6.0), "form": ("paper", "gradient", "released")},
+    "adafocal": {},
+    "bsce": {"gamma": (0.0, 1.0, 3.0), "norm": (1, 2), "stop_gradient": (False,)},
+    "cals": {"rho": (0.3, 4.0), "margin": (2.0,)},
     "cape": {"weight": (0.5,)},
     "cpc": {"discrimination_weight": (1.0,), "exclusion_weight": (0.1,)},
     "crl": {"confidence": ("softmax", "margin", "entropy"), "weight": (0.3,)},
     "cross_entropy": {"smoothing": (0.05, 1.0), "smoothing_over": ("all", "others")},
+    "dual_focal": {"gamma": (0.0, 1.0, 2.3)},
     "ecp": {"weight": (1.0,)},
     "flsd": {"rule": ("released", "paper"), "gamma": (2.0, 1.0)},
     "focal": {"gamma": (0.0, 1.0, 2.0, 5.0)},
@@ -33,7 +38,20 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "mbls": {"margin": (0.0, 2.0, 6.0), "weight": (1.0,)},
     "mdca": {"weight": (5.0,)},
     "mmce": {"weighted": (True,), "weight": (2.0,)},
+    "nacl": {"weight": (1.0,)},
     "normalised_cross_entropy": {},
+    "online_label_smoothing": {"weight": (0.0, 0.3)},
+}
+# What some learn while they train: of C classes, as their functions take it.
+STATES: dict[str, Callable[[int, torch.Generator], dict[str, Tensor]]] = {
+    "adafocal": lambda classes, random: {
+        "gammas": torch.tensor([-1.7, 0.2, 1.0, 4.5]),
+        "edges": torch.rand(3, generator=random).sort().values,
+    },
+    "cals": lambda classes, random: {"multipliers": torch.rand(classes, generator=random)},
+    "online_label_smoothing": lambda classes, random: {
+        "soft_labels": torch.randn(classes, classes, generator=random).softmax(1)
+    },
 }
 TOLERANCES = {"float64": 1e-9, "float32": 2e-4, "bfloat16": 3e-2, "float16": 6e-3}
 IGNORED = -100
@@ -58,6 +76,7 @@ class LossCase:
     reduction: str = "mean"
     kernels: bool = True
     mode: str = "plain"
+    has_state: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -88,6 +107,7 @@ def draw(number: int) -> LossCase:
         reduction=dice.choice(["mean", "mean", "sum", "none"]),
         kernels=dice.random() < 0.7,
         mode=mode,
+        has_state=name in STATES and dice.random() < 0.7,
         options=options,
     )
 
@@ -95,10 +115,10 @@ def draw(number: int) -> LossCase:
 def smaller(case: LossCase) -> Iterator[LossCase]:
     """Simpler cases: each default in turn, then fewer of everything."""
     plain = LossCase(case.loss, case.number)
-    for name in ("options", "mode", "layout", "values", "has_weight", "ignored", "reduction"):
+    for name in ("options", "mode", "layout", "values", "has_weight", "has_state", "ignored"):
         if getattr(case, name) != getattr(plain, name):
             yield replace(case, **{name: getattr(plain, name)})
-    for name in ("shape", "is_soft", "kernels", "scale", "dtype"):
+    for name in ("reduction", "shape", "is_soft", "kernels", "scale", "dtype"):
         if getattr(case, name) != getattr(plain, name):
             yield replace(case, **{name: getattr(plain, name)})
     if case.samples > 1:
@@ -150,6 +170,7 @@ class _Given:
         self.valid = ~is_ignored
         self.extra = torch.rand(entries, generator=self.random, dtype=torch.float64)
         self.weight = torch.rand(case.classes, generator=self.random, dtype=torch.float64) + 0.1
+        self.state = STATES[case.loss](case.classes, self.random) if case.has_state else {}
         self.upstream = self._normal(entries)
         self.direction = self._normal(self.logits.shape)
 
@@ -159,7 +180,7 @@ class _Given:
     def found(self) -> list[Tensor]:
         """What the package says: value, gradient, and in mode "double" its derivative."""
         case, z = self.case, self.logits.detach().requires_grad_()
-        options: dict[str, Any] = {**case.options, "reduction": case.reduction}
+        options: dict[str, Any] = {**case.options, **self.state, "reduction": case.reduction}
         if case.has_weight:
             options["class_weight"] = self.weight.float()
         function = getattr(labels, f"{case.loss}_loss")
@@ -192,21 +213,39 @@ class _Given:
     def _reference(self, rows: Tensor) -> Parts | None:
         case = self.case
         options: dict[str, Any] = {**case.options, "is_hard": not case.is_soft}
+        options.update((name, values.double()) for name, values in self.state.items())
         if case.has_weight:
             options["class_weight"] = self.weight.float().double()
         options["extra"] = self.extra.to(
             torch.float64 if self.logits.dtype == torch.float64 else torch.float32
         ).double()[self.valid]
         if case.is_soft:
-            targets = self.target.double().movedim(1, -1)[self.valid]
+            targets = self.target.double().movedim(1, -1)
         else:
-            targets = torch.nn.functional.one_hot(self.label[self.valid], case.classes).double()
+            targets = torch.nn.functional.one_hot(self.label, case.classes).double()
         if not len(rows):
             return Parts(rows.sum(1))
+        options["around"] = _means_around(targets, self.valid)[self.valid]
+        targets = targets[self.valid]
         found = REFERENCES[case.loss](rows, targets, options)
         near = {"float64": 1e-7, "float32": 2e-3}.get(case.dtype, 3e-1)
         delicate = [bool(((each.abs() < near) & (each != 0)).any()) for each in found.kinks]
         return None if any(delicate) else found
+
+
+def _means_around(values: Tensor, valid: Tensor) -> Tensor:
+    """Means of (N, ..., C) over the neighbours that count, 3 in each of the dimensions between."""
+    counted = valid.unsqueeze(-1).double()
+    both = torch.cat([values * counted, counted], -1)
+    dimensions = range(1, valid.ndim)
+    wide = torch.nn.functional.pad(both, (0, 0) + (1, 1) * len(dimensions))
+    total = torch.zeros_like(both)
+    for offsets in product(range(3), repeat=len(dimensions)):
+        moved = wide
+        for dimension, offset in zip(dimensions, offsets, strict=True):
+            moved = moved.narrow(dimension, offset, both.shape[dimension])
+        total += moved
+    return total[..., :-1] / total[..., -1:]
 
 
 def _reduced(found: Parts, reduction: str, valid: Tensor) -> Tensor:

@@ -110,15 +110,12 @@ class DualFocalLoss(nn.Module):
 
 def _following(entries: Entries, softmax: SoftmaxSummary) -> Tensor:
     """The largest probability below the label's, 0 where there is none."""
-    with torch.no_grad():
-        of_label = entries.logits.gather(1, entries.safe_indices.unsqueeze(1))
-        below, place = torch.where(entries.logits < of_label, entries.logits, -torch.inf).max(
-            1, keepdim=True
-        )
-        is_there = below.squeeze(1) > -torch.inf
-        if softmax.valid is not None:
-            is_there &= softmax.valid
-    logit = entries.logits.gather(1, place).squeeze(1)
+    of_label = entries.logits.detach().gather(1, entries.safe_indices.unsqueeze(1))
+    # Classes that share the place share its derivative.
+    logit = torch.where(entries.logits < of_label, entries.logits, -torch.inf).amax(1)
+    is_there = logit.detach() > -torch.inf
+    if softmax.valid is not None:
+        is_there &= softmax.valid
     # Where there is none the difference may be anything, infinity included.
     log_prob = torch.where(is_there, logit - (softmax.highest - softmax.top), 0.0)
     return torch.where(is_there, log_prob.exp(), 0.0)
