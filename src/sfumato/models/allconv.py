@@ -36,7 +36,8 @@ def allconv(
         width: channels at full resolution, later twice as many. The paper's 96.
         in_channels: channels of the images.
         norm: `batch`, or `group` where batches are small or split between processes.
-        smooth: True adds spatial smoothing after each stage; a mapping sets options of `Smooth`.
+        smooth: True adds spatial smoothing after each stage; a mapping says where and how, see
+            `SmoothOptions`.
         dropout: rate of a dropout layer after each stage; the paper's 0.5.
         head: the classifier; `gap` is the paper's 1x1 convolution and mean, in the other order,
             which gives the same logits but for the ReLU in between.
@@ -67,6 +68,7 @@ def allconv(
             layers[f"activation{place}"] = parts.activation_layer()
             inputs = factor * width
         layers.update(parts.dropout_layer())
-        layers.update(parts.smooth_layer(inplace=False))
+        if parts.smooths(number + 1, len(_STAGES)):
+            layers.update(parts.smooth_layer(inplace=False))
         stages.append(nn.Sequential(layers))
     return StagedNetwork(nn.Identity(), stages, classifier(head, inputs, num_classes, side=4))

@@ -44,8 +44,8 @@ def wide_resnet(
         widen: factor of the channels; WRN-40-2 has 2.
         in_channels: channels of the images.
         norm: `batch`, or `group` where batches are small or split between processes.
-        smooth: True adds spatial smoothing after each stage but the last; a mapping sets options of
-            `Smooth`.
+        smooth: True adds spatial smoothing after each stage but the last; a mapping says where and
+            how, see `SmoothOptions`.
         dropout: rate of one dropout layer in each block, before its last convolution.
         head: the classifier; see `sfumato.models.heads`.
         activation: `relu` or `relu6`.
@@ -74,7 +74,7 @@ def wide_resnet(
             convs = basic_convolutions(16 * widen * 2**number, _stride(number, block))
             blocks[str(block)] = preactivation_block(inputs, convs, parts)
             inputs = convs[-1].outputs
-        if number < _STAGES - 1:
+        if parts.smooths(number + 1, _STAGES, usually=number < _STAGES - 1):
             blocks.update(parts.smooth_layer(inplace=True))
         stages.append(nn.Sequential(blocks))
     end = OrderedDict(
@@ -109,7 +109,8 @@ def resnext(
         group_width: channels of each group in the first stage; the others double them.
         in_channels: channels of the images.
         norm: `batch`, or `group` where batches are small or split between processes.
-        smooth: True adds spatial smoothing after each stage; a mapping sets options of `Smooth`.
+        smooth: True adds spatial smoothing after each stage; a mapping says where and how, see
+            `SmoothOptions`.
         dropout: rate of one dropout layer in each block, before its last convolution.
         head: the classifier; see `sfumato.models.heads`.
         activation: `relu` or `relu6`.
@@ -137,14 +138,16 @@ def resnext(
     for number in range(_STAGES):
         blocks: OrderedDict[str, nn.Module] = OrderedDict()
         count = (depth - 2) // 9
+        smooths = parts.smooths(number + 1, _STAGES)
         for block in range(count):
             middle, stride = cardinality * group_width * 2**number, _stride(number, block)
             outputs = 256 * 2**number
             convs = [Conv(middle, 1), Conv(middle, 3, stride, cardinality), Conv(outputs, 1)]
-            hands_over = block == count - 1 and parts.smooth_activates
+            hands_over = block == count - 1 and smooths and parts.smooth_activates
             blocks[str(block)] = residual_block(inputs, convs, parts, activate=not hands_over)
             inputs = outputs
-        blocks.update(parts.smooth_layer(inplace=parts.smooth_activates))
+        if smooths:
+            blocks.update(parts.smooth_layer(inplace=parts.smooth_activates))
         stages.append(nn.Sequential(blocks))
     stem = nn.Sequential(
         convolution(in_channels, 64, 3), parts.norm_layer(64), parts.activation_layer()

@@ -50,8 +50,8 @@ def densenet(
         growth: channels that each layer adds; DenseNet-40-12 has 12.
         in_channels: channels of the images.
         norm: `batch`, or `group` where batches are small or split between processes.
-        smooth: True adds spatial smoothing before each down-sampling; a mapping sets options of
-            `Smooth`.
+        smooth: True adds spatial smoothing before both down-samplings; a mapping says where and
+            how, see `SmoothOptions`.
         dropout: rate of a dropout layer after each convolution but the first; the paper's 0.2
             without augmentation.
         head: the classifier; see `sfumato.models.heads`.
@@ -82,7 +82,8 @@ def densenet(
             channels += growth
         if number < _STAGES - 1:
             layers["transition"] = _convolved(channels, channels, 1, parts)
-            layers.update(parts.smooth_layer(inplace=not parts.dropout))
+            if parts.smooths(number + 1, _STAGES - 1):
+                layers.update(parts.smooth_layer(inplace=not parts.dropout))
             layers["pool"] = nn.AvgPool2d(2)
         stages.append(nn.Sequential(layers))
     end = OrderedDict(

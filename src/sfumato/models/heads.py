@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sfumato._core.checks import check_choice, check_integer
 
-Head = Literal["gap", "mlp", "gmaxp", "gmedp"]
+Head = Literal["gap", "mlp", "mlp_without_dropout", "gmaxp", "gmedp"]
 
 
 class GlobalMedianPool2d(nn.Module):
@@ -30,6 +30,11 @@ class GlobalMedianPool2d(nn.Module):
         return largest[..., -1:, None]
 
 
+def reads_the_map(head: Head) -> bool:
+    """Whether a head has weights for each point of the map, and so a size that it is made for."""
+    return head in ("mlp", "mlp_without_dropout")
+
+
 def classifier(
     head: Head, features: int, num_classes: int, *, hidden: int = 4096, side: int = 7
 ) -> nn.Sequential:
@@ -39,7 +44,8 @@ def classifier(
 
     Args:
         head: `gap`, `gmaxp`, `gmedp` (global average, maximum, median pooling, then a linear layer)
-            or `mlp` (three linear layers on the whole map, dropout 0.5 between them).
+            or `mlp` (three linear layers on the whole map, dropout 0.5 between them; or
+            `mlp_without_dropout`, since dropout alone makes a network underfit).
         features: channels of the map.
         num_classes: number of logits.
         hidden: width of the two hidden layers of `mlp`; the paper's 4096.
@@ -51,7 +57,7 @@ def classifier(
     check_choice("head", head, get_args(Head))
     check_integer("num_classes", num_classes, low=2)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
-    if head != "mlp":
+    if not reads_the_map(head):
         pools = {"gap": nn.AdaptiveAvgPool2d(1), "gmaxp": nn.AdaptiveMaxPool2d(1)}
         layers["pool"] = pools[head] if head in pools else GlobalMedianPool2d()
         layers["flatten"] = nn.Flatten()
@@ -63,7 +69,8 @@ def classifier(
     for number in (1, 2):
         layers[f"linear{number}"] = nn.Linear(inputs, hidden)
         layers[f"activation{number}"] = nn.ReLU(inplace=True)
-        layers[f"dropout{number}"] = nn.Dropout(0.5)
+        if head == "mlp":
+            layers[f"dropout{number}"] = nn.Dropout(0.5)
         inputs = hidden
     layers["linear"] = nn.Linear(inputs, num_classes)
     return nn.Sequential(layers)

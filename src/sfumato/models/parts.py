@@ -17,10 +17,15 @@ Activation = Literal["relu", "relu6"]
 
 
 class SmoothOptions(TypedDict, total=False):
-    """Spatial smoothing other than the paper's; the keys are the parameters of `Smooth`."""
+    """Spatial smoothing other than the paper's: where, and the parameters of `Smooth`.
+
+    `stages` are numbers of stages from 1, as in Fig. B.2; all that the network usually smooths
+    where they are left out. `padding: grow` is the released form, whose maps grow by a point.
+    """
 
     __pydantic_config__ = {"extra": "forbid"}  # type: ignore[misc]  # noqa: RUF012
 
+    stages: list[int]
     kernel: tuple[float, ...]
     prob: ProbKind
     temperature: float
@@ -58,21 +63,39 @@ class Parts:
             for key in self.smooth:
                 check_choice("key of smooth", key, SmoothOptions.__annotations__)
 
+    def smooths(self, stage: int, stages: int, *, usually: bool = True) -> bool:
+        """Whether a stage ends with a smoothing layer.
+
+        Args:
+            stage: its number, from 1.
+            stages: how many the network has.
+            usually: whether it does where no stages are named.
+
+        Raises:
+            ValueError: the stages that are named are none of the network's.
+        """
+        if not isinstance(self.smooth, dict) or "stages" not in self.smooth:
+            return usually and self.smooth is not False
+        named = self.smooth["stages"]
+        if not named or not all(number in range(1, stages + 1) for number in named):
+            raise ValueError(
+                f"smooth.stages must be numbers of stages, 1 to {stages} here, got {named!r}"
+            )
+        return stage in named
+
     @property
     def smooth_activates(self) -> bool:
-        """Whether the smoothing layer does the activation of the layer before it.
+        """Whether a smoothing layer does the activation of the layer before it.
 
         ReLU(tanh(ReLU(z))) = ReLU(tanh(z)), Eq. (41)-(42): one pass over the map is saved.
         """
         options = self.smooth if isinstance(self.smooth, dict) else {}
         rectifies = options.get("prob", "tanh") != "identity"
-        return bool(self.smooth is not False) and self.activation == "relu" and rectifies
+        return self.activation == "relu" and rectifies
 
     def smooth_layer(self, *, inplace: bool) -> OrderedDict[str, nn.Module]:
-        """The layer at the end of a stage by its name; empty without smoothing."""
-        if self.smooth is False:
-            return OrderedDict()
-        options: SmoothOptions = {} if self.smooth is True else self.smooth
+        """The layer at the end of a stage that is smoothed, by its name."""
+        options: SmoothOptions = self.smooth if isinstance(self.smooth, dict) else {}
         kernel = options.get("kernel", (1, 1))
         prob = options.get("prob", "tanh")
         temperature = options.get("temperature", 10.0)

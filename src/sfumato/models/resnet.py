@@ -70,7 +70,7 @@ def resnet(
             (32 groups of width/16 channels: ResNeXt-50 32x4d); `wide` (twice as many channels
             inside the bottlenecks: Wide ResNet-50-2). The last two need depth 50 or 101.
         smooth: True adds spatial smoothing after each stage (`preactivation`: but the last); a
-            mapping such as {"kernel": (1, 2, 1)} sets options of `Smooth`.
+            mapping such as {"stages": [3], "kernel": (1, 2, 1)} says where and how.
         dropout: rate of one dropout layer in each block, before its last convolution. The paper
             takes 0.3 for CIFAR and 0.05 for ImageNet.
         head: the classifier; see `sfumato.models.heads`.
@@ -110,6 +110,8 @@ def _stages(depth: int, width: int, kind: Kind, parts: Parts) -> tuple[list[nn.M
     stages: list[nn.Module] = []
     inputs = width
     for number, count in enumerate(counts):
+        usually = kind != "preactivation" or number < len(counts) - 1
+        smooths = parts.smooths(number + 1, len(counts), usually=usually)
         blocks: OrderedDict[str, nn.Module] = OrderedDict()
         for block in range(count):
             stride = 2 if number > 0 and block == 0 else 1
@@ -117,10 +119,10 @@ def _stages(depth: int, width: int, kind: Kind, parts: Parts) -> tuple[list[nn.M
             if kind == "preactivation":
                 blocks[str(block)] = preactivation_block(inputs, convs, parts)
             else:
-                hands_over = block == count - 1 and parts.smooth_activates
+                hands_over = block == count - 1 and smooths and parts.smooth_activates
                 blocks[str(block)] = residual_block(inputs, convs, parts, activate=not hands_over)
             inputs = convs[-1].outputs
-        if kind != "preactivation" or number < len(counts) - 1:
+        if smooths:
             inplace = kind == "preactivation" or parts.smooth_activates
             blocks.update(parts.smooth_layer(inplace=inplace))
         stages.append(nn.Sequential(blocks))

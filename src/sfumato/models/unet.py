@@ -91,7 +91,8 @@ def unet(
         depth: number of sub-samplings; images need 2 ** depth pixels a side, of any aspect.
         dropout: rate of the MC dropout layers; the authors' SegNet has 0.5. 0 is none. Fewer than
             six layers are there only for `depth` below 3.
-        smooth: spatial smoothing; True is the paper's, a mapping its options.
+        smooth: spatial smoothing; True is the paper's, a mapping says before which of the
+            sub-samplings and how, see `SmoothOptions`.
         norm: `batch`, or `group` for batches of few images.
         activation: `relu` or `relu6`.
 
@@ -128,7 +129,11 @@ def unet(
         )
         for level in reversed(range(depth))
     ]
-    smooths = [nn.Sequential(parts.smooth_layer(inplace=False)) for _ in range(depth)]
+    none: OrderedDict[str, nn.Module] = OrderedDict()
+    smooths = [
+        nn.Sequential(parts.smooth_layer(inplace=False) if parts.smooths(level, depth) else none)
+        for level in range(1, depth + 1)
+    ]
     return UNet(down[:-1], smooths, down[-1], up, nn.Conv2d(width, num_classes, 1))
 
 

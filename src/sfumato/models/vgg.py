@@ -12,7 +12,7 @@ from torch import nn
 
 from sfumato._core.checks import check_choice, check_integer
 from sfumato.features import add_blur_pool
-from sfumato.models.heads import Head, classifier
+from sfumato.models.heads import Head, classifier, reads_the_map
 from sfumato.models.network import StagedNetwork
 from sfumato.models.parts import Activation, Norm, Parts, SmoothOptions, convolution
 from sfumato.models.resnet import Stem
@@ -50,8 +50,8 @@ def vgg(
         in_channels: channels of the images.
         kind: `standard`, or `preactivation` (norm and activation before each convolution, also of
             the image, as released; and once more before the head).
-        smooth: True adds spatial smoothing after each of the five stages; a mapping sets options of
-            `Smooth`.
+        smooth: True adds spatial smoothing after each of the five stages; a mapping says where and
+            how, see `SmoothOptions`.
         dropout: rate of a dropout layer at the end of each convolution block. The paper takes 0.3
             for CIFAR.
         head: the classifier; the papers' `mlp` with max pooling before it.
@@ -80,12 +80,14 @@ def vgg(
     inputs = in_channels
     for number, count in enumerate(_CONVOLUTIONS[depth]):
         channels = width * _WIDTHS[number]
-        stages.append(_stage(inputs, channels, count, parts, before=before, pool=number > 0))
+        smooths = parts.smooths(number + 1, len(_WIDTHS))
+        pool = number > 0
+        stages.append(_stage(inputs, channels, count, parts, before, pool=pool, smooths=smooths))
         inputs = channels
     end: OrderedDict[str, nn.Module] = OrderedDict()
     if before:
         end.update(norm=parts.norm_layer(inputs), activation=parts.activation_layer())
-    if head == "mlp":
+    if reads_the_map(head):
         end["maxpool"] = nn.MaxPool2d(2)
     side = 7 if stem == "imagenet" else 1
     end.update(classifier(head, inputs, num_classes, hidden=64 * width, side=side).named_children())
@@ -94,13 +96,20 @@ def vgg(
 
 
 def _stage(
-    inputs: int, channels: int, count: int, parts: Parts, *, before: bool, pool: bool
+    inputs: int,
+    channels: int,
+    count: int,
+    parts: Parts,
+    before: bool,
+    *,
+    pool: bool,
+    smooths: bool,
 ) -> nn.Sequential:
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     if pool:
         layers["pool"] = nn.MaxPool2d(2)
     # Dropout comes between the last activation and the smoothing layer.
-    hands_over = parts.smooth_activates and not parts.dropout
+    hands_over = smooths and parts.smooth_activates and not parts.dropout
     for number in range(1, count + 1):
         if before:
             layers[f"block{number}"] = _preactivation_block(inputs, channels, parts)
@@ -108,7 +117,8 @@ def _stage(
             activate = number < count or not hands_over
             layers[f"block{number}"] = _block(inputs, channels, parts, activate=activate)
         inputs = channels
-    layers.update(parts.smooth_layer(inplace=before or hands_over))
+    if smooths:
+        layers.update(parts.smooth_layer(inplace=before or hands_over))
     return nn.Sequential(layers)
 
 

@@ -37,6 +37,9 @@ def test_stages_to_smooth_are_chosen() -> None:
     assert _smoothed(_build(SHUFFLE, smooth=True, smooth_stages=[2])) == every[1:2]
     network = _build(SHUFFLE, smooth={"kernel": [1, 2, 1]}, smooth_stages=["stage3"])
     assert _smoothed(network) == ["stage3.smooth"]
+    assert _smoothed(_build(SHUFFLE, smooth={"stages": [2]})) == every[1:2]
+    with pytest.raises(ValueError, match="say the same thing: leave one of them out"):
+        _build(SHUFFLE, smooth={"stages": [2]}, smooth_stages=[2])
     with pytest.raises(ValueError, match=r"smooth_stages \[1\] says where smooth acts"):
         _build(SHUFFLE, smooth_stages=[1])
     with pytest.raises(ValueError, match="where must hold numbers of stages"):

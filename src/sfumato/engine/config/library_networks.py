@@ -59,8 +59,8 @@ def torchvision_network(
         data_size: height and width of the data's images.
         image_size: resize the images to such squares first.
         pretrained: download torchvision's weights: True for the best ones, or their name.
-        smooth: whether to insert smoothing layers; a mapping sets options of `Smooth`.
-        smooth_stages: numbers of the stages to smooth, from 1, or names of modules; all if None.
+        smooth: whether to insert smoothing layers; a mapping says at which stages and how.
+        smooth_stages: as `stages` of the mapping, or names of modules; all stages if None.
         dropout: rate of the dropout to insert.
         blur_pool: whether to blur before each subsampling; see `add_blur_pool`.
     """
@@ -105,8 +105,8 @@ def timm_network(
         data_size: height and width of the data's images.
         image_size: resize the images to such squares first.
         pretrained: download timm's weights.
-        smooth: whether to insert smoothing layers; a mapping sets options of `Smooth`.
-        smooth_stages: numbers of the stages to smooth, from 1, or names of modules; all if None.
+        smooth: whether to insert smoothing layers; a mapping says at which stages and how.
+        smooth_stages: as `stages` of the mapping, or names of modules; all stages if None.
         dropout: rate of the dropout to insert.
         blur_pool: whether to blur before each subsampling; see `add_blur_pool`.
     """
@@ -186,8 +186,13 @@ def _prepared(
         model = add_dropout(model, dropout)
     if smooth is not False:
         options: dict[str, Any] = {} if smooth is True else {**smooth}
-        where = "stages" if smooth_stages is None else smooth_stages
-        model = add_smoothing(model, image, where=where, **options)
+        if smooth_stages is not None and "stages" in options:
+            raise ValueError(
+                f"smooth.stages {options['stages']} and smooth_stages {smooth_stages} say the same "
+                "thing: leave one of them out"
+            )
+        where = options.pop("stages", smooth_stages)
+        model = add_smoothing(model, image, where="stages" if where is None else where, **options)
     if image_size is not None:
         insert_before(model, Resize(image_size), "resize")
     return model
