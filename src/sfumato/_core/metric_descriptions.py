@@ -51,6 +51,7 @@ DESCRIPTIONS: dict[str, Description] = {
     "consistency": Description("consistency", "higher", "share"),
     "flip_rate": Description("flip rate", "lower", "share"),
     "cec": Description("CEC", "lower", "nonnegative"),
+    "success_rate": Description("success rate", "lower", "share"),
     # Of objects in images.
     "mean_objectness": Description("mean objectness", None, "share"),
     "mean_objectness_deviation": Description("objectness deviation", "lower", "share"),

@@ -48,6 +48,8 @@ class Column:
         if self.id == "context.average_confidence":
             return True
         by_class = self.split.rpartition(".")[2].startswith(_BY_CLASS)
+        if self.split.startswith(_CHANGED):
+            return self.key in ("error", "success_rate")
         return not (by_class or self.key in _SECONDARY or self.id in _SECONDARY_IDS)
 
     def number(self, value: float, *, sign: bool = False) -> str:
@@ -94,6 +96,7 @@ _SECONDARY_IDS = {
     *("test.true_ece", "scaled.true_ece"),
 }
 _BY_CLASS = "class_"
+_CHANGED = ("attacked.", "frequency.")  # how often it errs comes first, of images made for that
 _FLOOR = "_floor"
 _OWN = "own"
 _NOT_METRICS = {"samples", "pixels", "units", "objects"}

@@ -117,10 +117,18 @@ def _fill(
 
 
 def _damage(method: MethodResults, column: Column) -> str:
-    """Which corruptions and perturbations a mean is over: over others it is another quantity."""
-    if not method.runs or not {"corrupted", "perturbed"} & set(column.split.split(".")):
+    """Which corruptions and perturbations a mean is over: over others it is another quantity.
+
+    The same of an attack, and of a change in bands of frequencies, with another setting.
+    """
+    split = set(column.split.split("."))
+    if not method.runs or not {"corrupted", "perturbed", "attacked", "frequency"} & split:
         return ""
     metrics = method.runs[0].metrics
+    if column.split.startswith(("attacked.", "frequency.")):
+        kind, _, title = column.split.partition(".")
+        found = (metrics.get(kind) or {}).get(title) or {}
+        return json.dumps([found.get(key) for key in ("attack", "change", "frequencies")])
     corrupted, perturbed = (metrics.get(name) or {} for name in ("corrupted", "perturbed"))
     sequences = sorted(perturbed.get("cells", {}))
     return json.dumps([corrupted.get("names"), corrupted.get("severities"), sequences])

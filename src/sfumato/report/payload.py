@@ -10,6 +10,7 @@ import yaml
 
 from sfumato._core.metric_descriptions import describe_metric
 from sfumato.report.columns import Column
+from sfumato.report.curves import corrupted_cells, ensemble_curves, frequency_curves, mean_of
 from sfumato.report.export import seeds_text, to_csv, to_latex, to_markdown
 from sfumato.report.findings import Findings, Row
 from sfumato.report.inference import LEVEL
@@ -62,6 +63,8 @@ def _scores(methods: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, bool]]
     for method in methods:
         names.update((method["corrupted"] or {}).get("cells", ()), method["ensemble"] or ())
         names.update(method["training"])
+        for curves in (method["frequency"] or {}).values():
+            names.update(curves.keys() - {"change", "at"})
     found = {}
     for name in sorted(names):
         key = name.removeprefix(_LOGGED)
@@ -99,8 +102,9 @@ def _method(row: Row, columns: Sequence[Column]) -> dict[str, Any]:
         },
         "cost": [row.cost.train_seconds, row.cost.seconds_per_image],
         "reliability": _reliability(row.method),
-        "corrupted": _corrupted(runs),
-        "ensemble": _ensemble(runs),
+        "corrupted": corrupted_cells(runs),
+        "frequency": frequency_curves(runs),
+        "ensemble": ensemble_curves(runs),
         "training": _training(runs),
         "samples": next((run.samples[:SAMPLES_SHOWN] for run in runs if run.samples), []),
         "config": yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else "",
@@ -135,35 +139,6 @@ def _reliability(method: MethodResults) -> dict[str, Any] | None:
     return {"counts": bins.counts, "confidence": bins.confidence, "accuracy": bins.accuracy}
 
 
-def _corrupted(runs: Sequence[RunResult]) -> dict[str, Any] | None:
-    """Cells of every type and severity, mean over the seeds that saw the same damage."""
-    parts = [run.metrics["corrupted"] for run in runs if "cells" in _part(run, "corrupted")]
-    parts = [p for p in parts if _same(p, parts[0], ("names", "severities"))]
-    if not parts:
-        return None
-    cells = {
-        metric: [
-            _means([part["cells"][metric][row] for part in parts])
-            for row in range(len(parts[0]["names"]))
-        ]
-        for metric in parts[0]["cells"]
-    }
-    return {"names": parts[0]["names"], "severities": parts[0]["severities"], "cells": cells}
-
-
-def _ensemble(runs: Sequence[RunResult]) -> dict[str, Any] | None:
-    parts = [run.metrics["ensemble"] for run in runs if "sizes" in _part(run, "ensemble")]
-    parts = [p for p in parts if _same(p, parts[0], ("sizes",))]
-    if not parts:
-        return None
-    curves = {
-        name: _means([part[name] for part in parts])
-        for name in ("nll", "accuracy", "ece")
-        if all(name in part for part in parts)
-    }
-    return {"sizes": parts[0]["sizes"], **curves}
-
-
 def _training(runs: Sequence[RunResult]) -> dict[str, list[Any]]:
     """Each logged number by epoch, mean over the seeds that have that epoch."""
     epochs = max((len(run.log) for run in runs), default=0)
@@ -174,26 +149,8 @@ def _training(runs: Sequence[RunResult]) -> dict[str, list[Any]]:
     for name in names:
         if name not in ("epoch", "seconds"):
             found = [[r.log[e].get(name) for r in runs if e < len(r.log)] for e in kept]
-            curves[name] = [_mean(values) for values in found]
+            curves[name] = [mean_of(values) for values in found]
     return curves
-
-
-def _part(run: RunResult, name: str) -> dict[str, Any]:
-    part = run.metrics.get(name)
-    return part if isinstance(part, dict) else {}
-
-
-def _same(part: dict[str, Any], first: dict[str, Any], keys: Sequence[str]) -> bool:
-    return all(part[key] == first[key] for key in keys)
-
-
-def _means(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
-    return [_mean(values) for values in zip(*rows, strict=True)]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if isinstance(value, int | float)]
-    return sum(known) / len(known) if known else None
 
 
 def _rounded(value: Any) -> Any:

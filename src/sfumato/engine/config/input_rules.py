@@ -52,6 +52,8 @@ def _pixel_sections(config: RunConfig) -> dict[str, str | None]:
         "objects": (config.objects, "paints over objects in images"),
         "evaluate.corruptions": (wanted.corruption_names, "corrupts pixels"),
         "evaluate.perturbations": (wanted.perturbation_names, "perturbs pixels"),
+        "evaluate.attacks": (wanted.attacks, "attacks pixels"),
+        "evaluate.frequency": (wanted.frequency, "changes pixels"),
         "evaluate.context": (wanted.context, "paints over objects in images"),
     }
     return {section: does if used else None for section, (used, does) in uses.items()}

@@ -28,6 +28,7 @@ from sfumato.engine.config.library_networks import check_pretrained
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import content_hash, parse
 from sfumato.engine.config.weight_files import NewHeadWarning
+from sfumato.engine.evaluation.attacked import check_bands
 from sfumato.engine.evaluation.context import objectness_of
 from sfumato.engine.evaluation.pixels import smooth_streams
 from sfumato.engine.runs.networks import load_network
@@ -147,6 +148,8 @@ def _check_annotations(config: RunConfig, data: DataSplits) -> None:
         single_objects(data.train.subset(torch.arange(1)))
     if config.evaluate.context:
         objectness_of(data.test)
+    if config.evaluate.frequency is not None:
+        check_bands(config.evaluate.frequency, image_shape(data.test)[1])
     for part in (data.validation, data.test):
         smooth_streams(config.predict.temporal, part)
 

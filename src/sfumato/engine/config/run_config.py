@@ -14,6 +14,7 @@ from sfumato._core.import_path import module_folder
 from sfumato._core.spec import Spec
 from sfumato.augment.named import mixes
 from sfumato.corruptions import CORRUPTIONS, PERTURBATIONS
+from sfumato.engine.config.attack_sections import AttackConfig, FrequencyConfig, check_titles
 from sfumato.engine.config.own_parts import Named
 from sfumato.engine.config.part_kinds import SPEC_KINDS, Kind, Task
 from sfumato.engine.config.parts import parts, resolve_part
@@ -112,7 +113,7 @@ class StandardiseConfig(Strict):
 
 def _unused(value: Any) -> bool:
     """Sections that came later are left out where unused, so that older runs keep their names."""
-    return value is None or value is False or value == []
+    return value is None or value is False or value == [] or value == {}
 
 
 class EvaluateConfig(Strict):
@@ -122,9 +123,10 @@ class EvaluateConfig(Strict):
     `perturbations` how steady predictions stay along sequences of slightly changed images (the
     first `corrupted_images`, as for corruptions), `temperature` the test set and the corrupted
     images after a temperature that was fitted on validation predictions, `normalised` how well
-    normalised logits, with the norm that validation predictions ask for, say which to keep. `own`
-    are functions of the user's by import path, each under the title that its numbers have in
-    `metrics.json`.
+    normalised logits, with the norm that validation predictions ask for, say which to keep.
+    `attacks` are gradient attacks and `frequency` damage in single bands of frequencies, both on
+    the first `corrupted_images`. `own` are functions of the user's by import path. Attacks and
+    functions have a title each, under which their numbers stand in `metrics.json`.
     """
 
     resamples: int = Field(1000, ge=0)
@@ -136,7 +138,9 @@ class EvaluateConfig(Strict):
     perturbations: Literal["all"] | list[str] = Field([], exclude_if=_unused)
     temperature: bool = Field(False, exclude_if=_unused)
     normalised: bool = Field(False, exclude_if=_unused)
-    own: dict[str, dict[str, Any]] = Field({}, exclude_if=lambda value: not value)
+    attacks: dict[str, AttackConfig] = Field({}, exclude_if=_unused)
+    frequency: FrequencyConfig | None = Field(None, exclude_if=_unused)
+    own: dict[str, dict[str, Any]] = Field({}, exclude_if=_unused)
 
     @field_validator("own", mode="before")
     @classmethod
@@ -144,9 +148,7 @@ class EvaluateConfig(Strict):
         """Each is kept resolved; its title is a key of `metrics.json`, where dots part keys."""
         if not isinstance(specs, Mapping):
             return specs
-        for title in specs:
-            if not isinstance(title, str) or not title.strip() or "." in title:
-                raise ValueError(f"a title must be a text without dots, got {title!r}")
+        check_titles(specs, "own")
         return {title: _resolved("own", spec) for title, spec in specs.items()}
 
     @model_validator(mode="after")
@@ -157,6 +159,7 @@ class EvaluateConfig(Strict):
             raise ValueError(f"severities must be from 1 to 5, got {self.severities}")
         if any(size < 1 for size in self.ensemble_sizes):
             raise ValueError(f"ensemble_sizes must be at least 1, got {self.ensemble_sizes}")
+        check_titles(self.attacks, "attacks")
         return self
 
     @property

@@ -61,6 +61,13 @@ def _check_untrained(config: RunConfig) -> None:
             f"model {name}: predict.mc_dropout and evaluate.ensemble_sizes need dropout, which an "
             "ONNX file has not",
         )
+        frequency = config.evaluate.frequency
+        attacked = config.evaluate.attacks or (frequency is not None and frequency.attack)
+        _require(
+            not attacked,
+            f"model {name}: evaluate.attacks and evaluate.frequency.attack need gradients, which "
+            "an ONNX file has not",
+        )
     elif config.train.epochs == 0 and model.takes("weights"):
         trained = config.model.get("weights") or config.model.get("pretrained")
         _require(
@@ -68,6 +75,12 @@ def _check_untrained(config: RunConfig) -> None:
             f"train.epochs is 0, and model {name} is not trained: give its file, as weights: "
             "network.safetensors, or pretrained: true where the library has weights",
         )
+
+
+_OF_CLASSIFIERS = (
+    *("ensemble_sizes", "perturbations", "temperature", "normalised", "context", "own"),
+    *("attacks", "frequency"),
+)
 
 
 def _check_segment(config: RunConfig) -> None:
@@ -99,7 +112,7 @@ def _check_segment(config: RunConfig) -> None:
     )
     wanted = config.evaluate
     _require(not wanted.corruption_names, "evaluate.corruptions is for task: classify")
-    for name in ("ensemble_sizes", "perturbations", "temperature", "normalised", "context", "own"):
+    for name in _OF_CLASSIFIERS:
         _require(not getattr(wanted, name), f"evaluate.{name} is for task: classify")
     if config.class_weight != "equal":
         takers = [each.name for each in parts("loss").values() if each.takes("class_weight")]

@@ -14,12 +14,15 @@ from torch import Tensor, nn
 
 from sfumato._core.seeds import fold_seed
 from sfumato.data import ArrayDataset, TensorLoader, context_only
+from sfumato.engine.evaluation.attacked import Changer
+from sfumato.engine.evaluation.changed_images import ChangedImages
 from sfumato.engine.evaluation.context import evaluate_context, objectness_metrics, objectness_of
 from sfumato.engine.evaluation.corrupted import cell_arrays, measure_corrupted
 from sfumato.engine.evaluation.measured import Measured
 from sfumato.engine.evaluation.mistakes import write_mistakes
 from sfumato.engine.evaluation.own import evaluate_own
 from sfumato.engine.evaluation.predict import predict, predict_here
+from sfumato.engine.evaluation.prepared import passes_per_image
 from sfumato.engine.evaluation.ranking import measure_normalised
 from sfumato.engine.evaluation.replicates import Replicates
 from sfumato.engine.evaluation.robustness import predict_corrupted
@@ -116,17 +119,26 @@ class Evaluator:
         if wanted.normalised:
             held_out, found = map(self.run.read_predictions, ("validation", "test"))
             self.metrics["normalised"] = measure_normalised(held_out, found, self.replicates)
-        part = test
+        self._damaged(test, scaler)
+        if wanted.own:
+            self.metrics["own"] = {title: self._own(title, test) for title in wanted.own}
+        self.replicates.write(self.run.path)
+        return self.metrics
+
+    def _damaged(self, test: ArrayDataset, scaler: TemperatureScaler | None) -> None:
+        """What is measured of the first test images after something was done to them."""
+        wanted, part = self.config.evaluate, test
         if wanted.corrupted_images is not None:
             part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
         if wanted.corruption_names:
             self._corrupted(part, scaler)
         if wanted.perturbation_names:
             self.metrics["perturbed"] = self._perturbed(part)
-        if wanted.own:
-            self.metrics["own"] = {title: self._own(title, test) for title in wanted.own}
-        self.replicates.write(self.run.path)
-        return self.metrics
+        if wanted.attacks:
+            right = self._right(test)[: len(part)]
+            self.metrics["attacked"] = self._changed(part).attacks(wanted.attacks, right)
+        if wanted.frequency is not None:
+            self.metrics["frequency"] = self._changed(part).bands(wanted.frequency)
 
     def _own(self, title: str, test: ArrayDataset) -> dict[str, float]:
         """What a function of the user's makes of the test set; its code is part of its spec."""
@@ -248,6 +260,30 @@ class Evaluator:
         if scaler is not None:
             cells.append(kept({**content, "temperature": scaler.temperature}, scaler))
         return cells
+
+    def _right(self, test: ArrayDataset) -> Tensor:
+        """Whether each test image is right, in the order of the data and not of predictions."""
+        found = self.run.read_predictions("test")
+        right = torch.empty(len(test), dtype=torch.bool)
+        right[test.index.argsort(stable=True)] = found.logits.argmax(1) == found.labels
+        return right
+
+    def _changed(self, part: ArrayDataset) -> ChangedImages:
+        """Gradients need the memory of a training step, so batches are not larger than there."""
+        batch = min(self.corrupted_batch, self.config.train.batch_size)
+        batch = max(1, batch // passes_per_image(self.config.predict))
+        # A wrapper for several processes waits for the others, which take no part here.
+        alone = self.fabric.world_size == 1 or self.averaging is not None
+        model = self.predictor if alone else self._plain()
+        return ChangedImages(
+            Changer(model, self.mean, self.std, batch, self.fabric.device),
+            part,
+            self.run,
+            {"predict": self.config.predict.model_dump(mode="json")},
+            self._seed,
+            self.replicates,
+            self.show,
+        )
 
     def _seed(self, part: str) -> None:
         path = ("predictions", part, self.fabric.global_rank)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from sfumato.engine.evaluation.replicates import Replicates, describe_units
 from sfumato.engine.runs.directory import Arrays
 from sfumato.metrics.condition_cells import CellScores
-from sfumato.metrics.intervals import check_resampling, intervals_of
+from sfumato.metrics.intervals import check_resampling, draw_in_parts, intervals_of
 from sfumato.metrics.scored_samples import score
 
 _TABLE = ("error", "nll", "ece")
@@ -43,16 +43,49 @@ def measure_corrupted(
         replicates: where the resampled metrics go.
         split: what they are called there.
     """
-    fields = (np.stack([cell[name] for cell in cells]) for name in CellScores._fields)
-    scores = CellScores(*(torch.from_numpy(each) for each in fields))
-    result: dict[str, Any] = dict(values := scores.measure())
-    if replicates.resamples:
-        units = len(labels)
-        check_resampling(units, replicates.resamples, 0.95)
-        draws = scores.resample(replicates.resamples, generator=replicates.generator(units))
-        replicates.add(split, describe_units(units, labels), draws)
-        result |= intervals_of(values, draws)
+    scores = stack_cells(cells)
+    result = measure_cells(scores, labels, replicates=replicates, split=split)
     shape = (len(names), len(severities))
     found = scores.table()._asdict()
     table = {name: found[name].view(shape).tolist() for name in _TABLE}
     return {**result, "names": list(names), "severities": list(severities), "cells": table}
+
+
+def stack_cells(cells: Sequence[Arrays]) -> CellScores:
+    """All cells as one, images in the same order."""
+    fields = (np.stack([cell[name] for cell in cells]) for name in CellScores._fields)
+    return CellScores(*(torch.from_numpy(each) for each in fields))
+
+
+def measure_cells(
+    scores: CellScores,
+    labels: Tensor,
+    *,
+    replicates: Replicates,
+    split: str,
+    shares: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+) -> dict[str, Any]:
+    """Means over the cells with their floors and intervals.
+
+    Args:
+        scores: of all cells.
+        labels: of the images.
+        replicates: where the resampled metrics go.
+        split: what they are called there.
+        shares: further metrics by name, each a function from weights of the images (R, U) to (R,).
+    """
+    further = shares or {}
+    units = len(labels)
+    values = scores.measure()
+    whole = torch.ones(1, units, dtype=torch.float64)
+    values |= {name: float(share(whole)) for name, share in further.items()}
+    if not replicates.resamples:
+        return values
+    check_resampling(units, replicates.resamples, 0.95)
+    draws = scores.resample(replicates.resamples, generator=replicates.generator(units))
+    for name, share in further.items():
+        generator = replicates.generator(units)
+        weights = draw_in_parts(units, replicates.resamples, generator=generator)
+        draws[name] = torch.cat([share(part) for part in weights])
+    replicates.add(split, describe_units(units, labels), draws)
+    return values | intervals_of(values, draws)

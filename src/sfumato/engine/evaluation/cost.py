@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -82,9 +83,13 @@ def evaluation_cost(
             evaluator.finish(data.test)
 
     wanted = config.evaluate
-    clean = wanted.model_copy(update={"corruptions": [], "perturbations": []})
+    none: dict[str, Any] = {"corruptions": [], "perturbations": [], "attacks": {}}
+    clean = wanted.model_copy(update={**none, "frequency": None})
     seconds, passes = timed(lambda: evaluate(clean, splits)), float(network.passes)
     cells = len(wanted.corruption_names) * len(wanted.severities) + len(wanted.perturbation_names)
+    cells += len(wanted.attacks)
+    if wanted.frequency is not None:
+        cells += len(wanted.frequency.frequencies)
     if cells:
         total = min(len(data.test), wanted.corrupted_images or len(data.test))
         pixels = cells * data.test.images.shape[2] * data.test.images.shape[3]
@@ -108,7 +113,8 @@ class _PassCounter(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.dropout(images.flatten(1).mean(1, keepdim=True, dtype=torch.float32))
-        self.passes += len(features)
+        # The way back takes about twice as long as the way there.
+        self.passes += len(features) * (3 if features.requires_grad else 1)
         logits: Tensor = self.linear(features)
         return logits
 

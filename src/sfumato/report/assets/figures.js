@@ -99,6 +99,24 @@ function corruptionSection() {
     map, parts);
 }
 
+function frequencySection() {
+  if (!DATA.methods.some((method) => method.frequency)) return null;
+  const kinds = [["noise", "under noise of one frequency"], ["attack", "attacked in one band"]];
+  const { parts } = charts((methods) => kinds.flatMap(([kind, how]) => ["error", "nll", "ece"]
+    .map((metric) => {
+      const [title, percent] = score(metric);
+      const having = methods.filter((method) => method.frequency[kind]);
+      const lines = having.map((method) => ({ method, points: method.frequency[kind].at
+        .map((frequency, at) => [frequency, method.frequency[kind][metric][at]]) }));
+      const said = [...new Set(having.map((method) => method.frequency[kind].change))].join("; ");
+      return lineChart(`${title} ${how}`, lines, { title: "frequency / \u03c0" },
+        { title: `${title}${percent ? " %" : ""}`, percent }, said);
+    })), (method) => method.frequency);
+  return section("frequencies", "Which frequencies a network can't stand",
+    el("p", null, "Images changed in one band of spatial frequencies at a time: 0 is the mean, 1 " +
+      "changes from pixel to pixel."), parts);
+}
+
 function ensembleSection() {
   if (!DATA.methods.some((method) => method.ensemble)) return null;
   const { parts } = charts((methods) => ["nll", "accuracy", "ece"].map((metric) => {
