@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 Case = TypeVar("Case")
@@ -14,13 +15,13 @@ Case = TypeVar("Case")
 class Attack(Protocol):
     """One kind of trial.
 
-    `trial` takes a number, does what that number says, always the same, and gives how many cases it
-    tried; it raises `BrokenPromiseError` where a promise was broken.
+    `trial` takes a number, does what that number says, always the same, and gives how many cases of
+    which kind it tried; it raises `BrokenPromiseError` where a promise was broken.
     """
 
     name: str
 
-    def trial(self, number: int) -> int: ...
+    def trial(self, number: int) -> dict[str, int]: ...
 
 
 class BrokenPromiseError(Exception):
@@ -36,17 +37,19 @@ class Drawn(Generic[Case]):
         draw: a case from a number.
         check: raises where the case breaks a promise; gives False where it promises nothing.
         smaller: simpler cases than this one.
+        kind: of a case, under which it is counted.
     """
 
     name: str
     draw: Callable[[int], Case]
     check: Callable[[Case], bool]
     smaller: Callable[[Case], Iterator[Case]]
+    kind: Callable[[Case], str]
 
-    def trial(self, number: int) -> int:
+    def trial(self, number: int) -> dict[str, int]:
         case = self.draw(number)
         try:
-            return int(self.check(case))
+            return {self.kind(case): int(self.check(case))}
         except Exception:
             smallest, message = self._smallest(case, traceback.format_exc(limit=4))
         raise BrokenPromiseError(f"{smallest}\n{message}")
@@ -76,52 +79,64 @@ class Record:
     """What a field has been through.
 
     Attributes:
-        cases: tried so far.
+        next: number of the trial with which it goes on; one that failed is repeated.
+        of: cases tried so far, by kind.
         seconds: spent on them.
+        commits: of the code that was tried, oldest first.
         failures: the example of each failure, with the number that draws it.
     """
 
-    cases: int = 0
+    next: int = 0
+    of: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    commits: list[str] = field(default_factory=list)
     failures: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def cases(self) -> int:
+        return self.of.total()
+
+    def as_json(self) -> dict[str, Any]:
+        of = dict(sorted((+self.of).items()))
+        return {"cases": self.cases, **vars(self), "seconds": round(self.seconds, 1), "of": of}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Record:
+        fields = {name: content[name] for name in ("next", "seconds", "commits", "failures")}
+        return cls(of=Counter(content["of"]), **fields)
 
 
 def run_campaign(
     attacks: Mapping[str, Attack],
+    records: dict[str, Record],
     *,
     seconds: float,
-    first: int = 0,
     tell: Callable[[str, Record], None] = lambda name, record: None,
-) -> dict[str, dict[str, Any]]:
+) -> None:
     """Give every attack an equal share of the time; a failing one stops, the others go on.
 
     Args:
         attacks: by name.
+        records: of the same names; each goes on from what its record says.
         seconds: for all of them together.
-        first: number of the first trial of each.
         tell: is called after every trial, for a progress bar.
     """
-    records = {name: Record() for name in attacks}
+    end = time.monotonic() + seconds
     for place, (name, attack) in enumerate(attacks.items()):
-        left = seconds - sum(record.seconds for record in records.values())
-        share = left / (len(attacks) - place)
-        _attack(attack, records[name], share, first, tell)
-    return {name: asdict(record) for name, record in records.items()}
+        share = (end - time.monotonic()) / (len(attacks) - place)
+        _attack(attack, records[name], share, tell)
 
 
 def _attack(
-    attack: Attack,
-    record: Record,
-    share: float,
-    first: int,
-    tell: Callable[[str, Record], None],
+    attack: Attack, record: Record, share: float, tell: Callable[[str, Record], None]
 ) -> None:
-    began, number = time.monotonic(), first
-    while record.seconds < share and not record.failures:
+    record.failures = []  # of before: its trial is the next one
+    began, spent_before = time.monotonic(), record.seconds
+    while record.seconds - spent_before < share and not record.failures:
         try:
-            record.cases += attack.trial(number)
+            record.of.update(attack.trial(record.next))
+            record.next += 1
         except BrokenPromiseError as broken:
-            record.failures.append({"number": number, "example": str(broken)})
-        number += 1
-        record.seconds = time.monotonic() - began
+            record.failures.append({"number": record.next, "example": str(broken)})
+        record.seconds = spent_before + time.monotonic() - began
         tell(attack.name, record)

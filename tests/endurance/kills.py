@@ -125,7 +125,7 @@ class Kills:
 
     name = "kills"
 
-    def trial(self, number: int) -> int:
+    def trial(self, number: int) -> dict[str, int]:
         dice = random.Random(number)
         task = sorted(STUDIES)[number % len(STUDIES)]
         expected = _undisturbed(task)
@@ -136,7 +136,7 @@ class Kills:
             found = _metrics(_jobs(study, out))
         if found != expected:
             raise BrokenPromiseError(f"{task}, {hits} kills: {found}\ninstead of {expected}")
-        return hits
+        return {task: hits}
 
     @staticmethod
     def _kill(study: Path, out: Path, dice: random.Random) -> int:

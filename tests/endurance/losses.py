@@ -288,4 +288,4 @@ def _kernels(wanted: bool) -> Iterator[None]:
         yield
 
 
-LOSSES = Drawn("losses", draw, check, smaller)
+LOSSES = Drawn("losses", draw, check, smaller, lambda case: case.loss)

@@ -236,4 +236,4 @@ def _predictions(case: MetricCase) -> tuple[Tensor, Tensor]:
     return probs, label.masked_fill(is_ignored, -100)
 
 
-SCORES = Drawn("metrics", draw, check, smaller)
+SCORES = Drawn("metrics", draw, check, smaller, lambda case: case.metric)

@@ -96,4 +96,4 @@ def _by_pixels(z: Tensor, temperature: float) -> Tensor:
     return torch.stack(rows, 2)
 
 
-MAPS = Drawn("smoothing", draw, check, smaller)
+MAPS = Drawn("smoothing", draw, check, smaller, lambda case: "maps")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from sfumato import labels
-from tests.endurance import files, losses, metrics, smoothing
-from tests.endurance.campaign import Attack, BrokenPromiseError, Drawn, run_campaign
+from tests.endurance import files, load, losses, metrics, smoothing
+from tests.endurance.__main__ import read_records, write_records
+from tests.endurance.campaign import Attack, BrokenPromiseError, Drawn, Record, run_campaign
 
 
 @pytest.mark.parametrize(
@@ -25,7 +28,8 @@ def test_a_few_trials(attack: Attack) -> None:
         for number in range(33)
     ]
     assert sum(promised) > 25
-    assert [attack.trial(number) for number in range(33)] == promised
+    tried = [sum(attack.trial(number).values()) for number in range(33)]
+    assert tried == promised
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -37,29 +41,63 @@ def test_a_planted_fault_is_found_and_made_small() -> None:
     # In double precision it stands at no kink.
     plain = {"options": {}, "has_weight": False, "ignored": 0.0, "dtype": "float64"}
     case = replace(losses.draw(number), **plain)
-    attack = Drawn("losses", lambda _: case, losses.check, losses.smaller)
+    attack = replace(losses.LOSSES, draw=lambda _: case)
     with wrong, pytest.raises(BrokenPromiseError, match=r"LossCase.*samples=1, ") as found:
         attack.trial(0)
     assert "value" in str(found.value)
 
 
+class Fails:
+    """Holds its promise twice, then breaks it until it is mended."""
+
+    name = "fails"
+    is_mended = False
+
+    def trial(self, number: int) -> dict[str, int]:
+        if number == 2 and not self.is_mended:
+            raise BrokenPromiseError("two")
+        return {"even" if number % 2 == 0 else "odd": 1}
+
+
+class Holds:
+    name = "holds"
+
+    def trial(self, number: int) -> dict[str, int]:
+        return {"twos": 2}
+
+
 def test_a_failing_field_stops_and_the_others_go_on() -> None:
-    class Fails:
-        name = "fails"
+    records = {"fails": Record(), "holds": Record(next=7)}
+    run_campaign({"fails": Fails(), "holds": Holds()}, records, seconds=0.02)
+    assert records["fails"].of == {"even": 1, "odd": 1}
+    assert records["fails"].failures == [{"number": 2, "example": "two"}]
+    holds = records["holds"]
+    assert holds.cases == 2 * (holds.next - 7) > 0
+    assert holds.failures == []
 
-        def trial(self, number: int) -> int:
-            if number == 3:
-                raise BrokenPromiseError("three")
-            return 1
 
-    class Holds(Fails):
-        name = "holds"
+def test_a_campaign_goes_on_with_the_trial_that_failed(tmp_path: Path) -> None:
+    attack, path = Fails(), tmp_path / "endurance.json"
+    records = {"fails": Record(commits=["abc"])}
+    run_campaign({"fails": attack}, records, seconds=0.02)
+    write_records(path, records)
+    kept = read_records(path)
+    assert kept["fails"].as_json() == records["fails"].as_json()
+    attack.is_mended = True
+    before = kept["fails"].seconds
+    run_campaign({"fails": attack}, kept, seconds=0.02)
+    assert kept["fails"].failures == []
+    assert kept["fails"].cases == kept["fails"].next > 2
+    assert kept["fails"].seconds > before
 
-        def trial(self, number: int) -> int:
-            return 2
 
-    found = run_campaign({"fails": Fails(), "holds": Holds()}, seconds=0.02)
-    assert found["fails"]["cases"] == 3
-    assert found["fails"]["failures"] == [{"number": 3, "example": "three"}]
-    assert found["holds"]["cases"] > 0
-    assert found["holds"]["failures"] == []
+def test_load_sees_memory_and_handles_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    load.steps_of_a_loss("adafocal", 40)
+    grows = count(0, 10 * load.MEGABYTE)
+    monkeypatch.setattr(load, "resident", grows.__next__)
+    with pytest.raises(BrokenPromiseError, match="mbls, 40: memory grew by 30 MB"):
+        load.steps_of_a_loss("mbls", 40)
+    monkeypatch.setattr(load, "resident", lambda: 0)
+    monkeypatch.setattr(load, "handles", iter((3, 3, 3, 4)).__next__)
+    with pytest.raises(BrokenPromiseError, match="mbls, 40: 1 more files are open"):
+        load.steps_of_a_loss("mbls", 40)
