@@ -57,6 +57,16 @@ def test_camvid_folder_and_tar_are_the_same(camvid_folder: Path, tmp_path: Path)
     assert load_camvid(root=camvid_folder, limit_train=2).train.index.tolist() == [0, 1]
 
 
+def test_camvid_scaled(camvid_folder: Path) -> None:
+    """Labels are picked and never mixed: every second of every second row."""
+    whole = load_camvid(root=camvid_folder).test
+    half = load_camvid(root=camvid_folder, size=(3, 4)).test
+    assert half.images.shape == (3, 3, 3, 4)
+    assert torch.equal(half.labels, whole.labels[:, 1::2, 1::2])
+    with pytest.raises(ValueError, match="size must be"):
+        load_camvid(root=camvid_folder, size=(0, 4))
+
+
 def test_camvid_mistakes(camvid_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such folder or tar file"):
         load_camvid(root=tmp_path / "nothing.tar")

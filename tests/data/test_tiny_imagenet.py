@@ -172,3 +172,13 @@ def test_lists_that_point_out_of_the_data_set(root: Path, name: str) -> None:
     (root / "wnids.txt").write_text(f"n01\n{name}\n")
     with pytest.raises(ValueError, match=r"wnids.txt, line 2: .* is no plain name"):
         load_tiny_imagenet(root=root)
+
+
+def test_some_classes(root: Path) -> None:
+    (root / "wnids.txt").write_text("n02\nn01\nn09\n")
+    data = load_tiny_imagenet(root=root, validation=0, classes=["n02", "n01"])
+    assert data.classes == ("crane", "lobster")
+    with pytest.raises(ValueError, match=r"classes must be two or more .*n08"):
+        load_tiny_imagenet(root=root, classes=["n01", "n08"])
+    with pytest.raises(ValueError, match=r"classes must be two or more"):
+        load_tiny_imagenet(root=root, classes=["n01", "n01"])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.shared import Quiet, console, say_where
+from sfumato.cli.shared import DataRoot, Quiet, console, say_where, set_data_root
 
 
 def compare(
@@ -54,6 +54,7 @@ def analyse(
     full: Annotated[
         bool, typer.Option("--full", help="The papers' effort: hours rather than minutes.")
     ] = False,
+    data: DataRoot = None,
     modules: Annotated[
         Path | None,
         typer.Option(help="Folder of the modules that runs name by import path; executes them."),
@@ -68,6 +69,7 @@ def analyse(
     from sfumato.engine.evaluation.analyses import FULL_EFFORT, Effort
     from sfumato.report.analysis_page import write_analysis_page
 
+    set_data_root(data)
     effort = FULL_EFFORT if full else Effort()
     analyse_runs(runs, out, effort=effort, only=only or (), modules=modules, show=not quiet)
     say_where("Page", write_analysis_page(out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,30 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from sfumato._core.data_root import DATA_ROOT
+
 console = Console()
 
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="ROOT",
+        envvar=DATA_ROOT,
+        help="Folder in which data sets lie: relative paths of data are inside of it.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+
+
+def set_data_root(root: Path | None) -> None:
+    """Say where data sets lie to this process and all that it starts."""
+    if root is None:
+        return
+    folder = root.expanduser()
+    if not folder.is_dir():
+        raise typer.BadParameter(f"{root}: no such folder", param_hint="--data")
+    os.environ[DATA_ROOT] = str(folder.resolve())
 
 
 def say_where(what: str, path: Path) -> None:

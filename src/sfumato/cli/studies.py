@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from sfumato.cli.pages import OpenPage, open_page
-from sfumato.cli.shared import Quiet, console, say_where
+from sfumato.cli.shared import DataRoot, Quiet, console, say_where, set_data_root
 
 _INTERRUPTED = 130  # as a shell says that SIGINT ended a command
 Workers = Annotated[
@@ -119,6 +119,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and stop; nothing is written.")
     ] = False,
+    data: DataRoot = None,
     workers: Workers = None,
     threads: Threads = None,
     ray: Annotated[
@@ -135,6 +136,7 @@ def run(
     """
     from sfumato.study import parse_seeds
 
+    set_data_root(data)
     changes = list(overrides or [])
     changes += [] if seeds is None else [f"seeds={parse_seeds(seeds)}"]
     changes += [] if epochs is None else [f"train.epochs={epochs}"]
@@ -161,16 +163,18 @@ def check(
             help="Load the data, build the networks, push a batch through each method.",
         ),
     ] = True,
+    data: DataRoot = None,
 ) -> None:
     """Check a study file, its data, devices and methods, without training anything.
 
     Modules that the study names are imported; `--no-probe` does no more than that.
 
-    Example: `sfumato check study.yaml`
+    Example: `sfumato check study.yaml --data ~/sets`
     """
     from sfumato.study import load_study
     from sfumato.study.preview import check_study
 
+    set_data_root(data)
     content = load_study(study, overrides or [])
     runs = check_study(content, probe=probe)
     _say(f"{study}: {len(content.methods)} methods, {runs} runs, no mistakes found")

@@ -38,7 +38,12 @@ _PARTS = ("train", "val", "test")
 _FRAME = re.compile(r"^(?P<sequence>.*?)_f?(?P<number>\d+)$")
 
 
-def load_camvid(*, root: str | Path, limit_train: int | None = None) -> DataSplits:
+def load_camvid(
+    *,
+    root: str | Path,
+    limit_train: int | None = None,
+    size: tuple[int, int] | None = None,
+) -> DataSplits:
     """Train, validation and test sets of CamVid, as published (367 / 101 / 233 frames).
 
     Frames stay in the order of their video: `stream` numbers the stretches of a sequence
@@ -50,12 +55,16 @@ def load_camvid(*, root: str | Path, limit_train: int | None = None) -> DataSpli
     Args:
         root: a .tar file, or the folder that holds `train`, `trainannot`, `val`, ...
         limit_train: keep this many training frames, evenly spread. None keeps all.
+        size: height and width to which frames (bilinear) and labels (nearest pixel) are scaled.
+            None keeps their own.
 
     Raises:
         FileNotFoundError: nothing there, or not this layout.
         ValueError: an archive or image that can't be read, an image without labels or of another
             size, or labels outside of 0 to 11.
     """
+    for side in size or ():
+        check_integer("size", side, low=1)
     path = Path(root).expanduser()
     if path.is_dir():
         files = _read_files(path)
@@ -64,7 +73,7 @@ def load_camvid(*, root: str | Path, limit_train: int | None = None) -> DataSpli
             files = _read_files(folder)
     else:
         raise FileNotFoundError(f"root={str(root)!r}: no such folder or tar file of CamVid")
-    train, validation, test = (_part(files, part, root) for part in _PARTS)
+    train, validation, test = (_part(files, part, root, size) for part in _PARTS)
     if limit_train is not None:
         check_integer("limit_train", limit_train, low=1, high=len(train))
         train = train.subset(torch.arange(limit_train) * len(train) // limit_train)
@@ -82,7 +91,9 @@ def _read_files(root: Path) -> dict[str, bytes]:
     return found
 
 
-def _part(files: Mapping[str, bytes], part: str, root: str | Path) -> ArrayDataset:
+def _part(
+    files: Mapping[str, bytes], part: str, root: str | Path, size: tuple[int, int] | None
+) -> ArrayDataset:
     names = sorted(key.split("/")[1] for key in files if key.startswith(f"{part}/"))
     if not names:
         raise FileNotFoundError(
@@ -92,8 +103,8 @@ def _part(files: Mapping[str, bytes], part: str, root: str | Path) -> ArrayDatas
     missing = [name for name in names if f"{part}annot/{name}" not in files]
     if missing:
         raise ValueError(f"{part}annot/{missing[0]}: no labels for this image")
-    images = _decode_all(files, part, names, "RGB", root)
-    labels = _decode_all(files, f"{part}annot", names, "L", root)
+    images = _decode_all(files, part, names, "RGB", root, size)
+    labels = _decode_all(files, f"{part}annot", names, "L", root, size)
     if labels.max() > _FILE_VOID:
         raise ValueError(f"{part}annot: labels must be 0 to {_FILE_VOID}, got {labels.max()}")
     target = torch.from_numpy(labels).long()
@@ -108,15 +119,22 @@ def _part(files: Mapping[str, bytes], part: str, root: str | Path) -> ArrayDatas
 
 
 def _decode_all(
-    files: Mapping[str, bytes], folder: str, names: Sequence[str], mode: str, root: str | Path
+    files: Mapping[str, bytes],
+    folder: str,
+    names: Sequence[str],
+    mode: str,
+    root: str | Path,
+    size: tuple[int, int] | None,
 ) -> np.ndarray:
+    way = Image.Resampling.BILINEAR if mode == "RGB" else Image.Resampling.NEAREST
     decoded: list[np.ndarray] = []
     for name in names:
         try:
             with Image.open(io.BytesIO(files[f"{folder}/{name}"])) as image:
                 # A palette's indices are the labels themselves.
                 indexed = image.mode == "P" and mode == "L"
-                pixels = np.asarray(image if indexed else image.convert(mode))
+                found = image if indexed else image.convert(mode)
+                pixels = np.asarray(found if size is None else found.resize(size[::-1], way))
         except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
             raise ValueError(
                 f"{root}: {folder}/{name} is no readable image ({error}); fetch it again"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_integer
+from sfumato._core.data_root import in_data_root
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import Picture, read_images
 from sfumato.data.split import check_same_shape, divide, with_test
@@ -94,7 +95,7 @@ def load_huggingface(
 
 def _open(path: str, subset: str | None, download: bool, cache: str) -> Mapping[str, Any]:
     """The splits of a set by name; only a name on the hub is ever fetched."""
-    place = Path(path).expanduser()
+    place = in_data_root(path)
     if not place.exists() and not download:
         raise FileNotFoundError(
             f"{path}: no such folder or file. A name on the hub is fetched with download: true only"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from sfumato._core.data_root import placed
 from sfumato._core.spec import Spec, resolve
 from sfumato.data import scenes
 from sfumato.data.annotations import load_annotated
@@ -57,6 +58,7 @@ def load_data(spec: Spec) -> DataSplits:
     Args:
         spec: the name of a source, or a mapping with `name` and the parameters of its loader:
             `{"name": "npz", "train": "train.npz", "test": "test.npz", "validation": 0.1}`.
+            Relative paths are inside of SFUMATO_DATA where that variable is set.
 
     Raises:
         ValueError, TypeError: unknown source or parameter, or a wrong value.
@@ -68,5 +70,5 @@ def load_data(spec: Spec) -> DataSplits:
         (torch.Size([20, 3, 32, 32]), ('disc', 'ring'))
     """
     source = resolve(spec, SOURCES, "data")
-    splits: DataSplits = source.build(**source.params)
+    splits: DataSplits = source.build(**placed(source))
     return splits

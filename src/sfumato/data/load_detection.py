@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sfumato._core.data_root import placed
 from sfumato._core.spec import Spec, resolve
 from sfumato.data.coco import load_coco
 from sfumato.data.detection import DetectionSplits
@@ -24,5 +25,5 @@ def load_detection_data(spec: Spec) -> DetectionSplits:
         8
     """
     source = resolve(spec, DETECTION_SOURCES, "detection data")
-    splits: DetectionSplits = source.build(**source.params)
+    splits: DetectionSplits = source.build(**placed(source))
     return splits

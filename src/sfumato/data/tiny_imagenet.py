@@ -27,11 +27,12 @@ def load_tiny_imagenet(
     limit_train: int | None = None,
     limit_test: int | None = None,
     size: int | None = None,
+    classes: list[str] | None = None,
     seed: int = 0,
 ) -> DataSplits:
     """Splits from Tiny-ImageNet (200 classes, 64 x 64, or any part of it), as folder or archive.
 
-    `wnids.txt` decides the classes, sorted, and `words.txt` names them. Since the labels of its
+    `wnids.txt` lists the classes, sorted, and `words.txt` names them. Since the labels of its
     test images were never published, `val/` is the test set and validation comes from `train/`.
     Grey images become RGB. The files give the last pixel *inside* a box; here boxes end at
     the edge after it, so that a box over the whole image is 0, 0, 64, 64.
@@ -42,6 +43,7 @@ def load_tiny_imagenet(
         limit_train: size of the training set, stratified. None keeps all.
         limit_test: size of the test set, stratified. None keeps all.
         size: side in pixels to which images and boxes are scaled. None keeps their own.
+        classes: the ones to keep, as `wnids.txt` has them (n01443537). None keeps all.
         seed: of the split.
 
     Raises:
@@ -57,9 +59,10 @@ def load_tiny_imagenet(
         )
         if not wnids:
             raise ValueError(f"{listed}: lists no classes")
-        classes = _class_names(folder / "words.txt", wnids)
-        train = _train(folder / "train", wnids, classes, size)
-        test = _val(folder / "val", wnids, classes, size)
+        wnids = wnids if classes is None else _chosen(classes, wnids, listed)
+        names = _class_names(folder / "words.txt", wnids)
+        train = _train(folder / "train", wnids, names, size)
+        test = _val(folder / "val", wnids, names, size)
     return with_test(
         train,
         test,
@@ -68,6 +71,15 @@ def load_tiny_imagenet(
         limit_test=limit_test,
         seed=seed,
     )
+
+
+def _chosen(wanted: Sequence[str], wnids: Sequence[str], listed: Path) -> list[str]:
+    missing = [wnid for wnid in wanted if wnid not in wnids]
+    if missing or len(set(wanted)) < max(2, len(wanted)):
+        raise ValueError(
+            f"classes must be two or more different ones of {listed}, got {missing or list(wanted)}"
+        )
+    return sorted(wanted)
 
 
 def _train(

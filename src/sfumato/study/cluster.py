@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from typing import Any
 
+from sfumato._core.data_root import DATA_ROOT
 from sfumato.engine import ConfigError
 from sfumato.study.jobs import Job
 from sfumato.study.work import End, Note
@@ -58,7 +60,8 @@ class RayCluster:
         task = self._task.options(
             num_cpus=self.threads * (1 if graphics else devices), num_gpus=graphics * devices
         )
-        self._jobs[task.remote(job, after, self.threads, cautious)] = job
+        root = os.environ.get(DATA_ROOT)
+        self._jobs[task.remote(job, after, self.threads, cautious, root)] = job
 
     def collect(self, timeout: float) -> list[tuple[Job, End | Note]]:
         if not self._jobs:
@@ -85,8 +88,12 @@ class RayCluster:
         return news
 
 
-def _finish(job: Job, after: int, threads: int, cautious: bool) -> list[End | Note]:
+def _finish(
+    job: Job, after: int, threads: int, cautious: bool, data_root: str | None
+) -> list[End | Note]:
     """The task that a Ray worker runs: in a process beside it, since Ray tells no signal."""
+    if data_root is not None:  # a cluster has the environment of those who started it
+        os.environ[DATA_ROOT] = data_root
     worker = LocalProcesses(1, threads)
     try:
         worker.submit(job, after, cautious=cautious)

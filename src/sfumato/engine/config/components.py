@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from sfumato._core.data_root import placed
 from sfumato._core.spec import Spec
 from sfumato.augment import BatchAugment, ObjectnessLabels
 from sfumato.augment.soft_labels import LabelSample
@@ -32,7 +33,8 @@ def build_part(kind: Named, spec: Spec, *, task: Task | None = None, **supplied:
     }
     if is_of_a_batch(kind, resolved.build):
         return partial(resolved.build, **taken, **resolved.params)
-    built = resolved.build(**taken, **resolved.params)
+    params = placed(resolved) if kind == "data" else resolved.params
+    built = resolved.build(**taken, **params)
     if is_own(kind, resolved.name):
         check_built(kind, resolved.name, built)
     return built

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from sfumato._core.data_root import DATA_ROOT
 from sfumato._core.import_path import searching
 from sfumato._core.tokens import UNKNOWN
 from sfumato.augment import label_samples
@@ -98,7 +101,7 @@ def _check(every: Sequence[RunConfig], devices: bool) -> None:
         name = content_hash(source.data)
         users = [each for each in every if content_hash(each.data) == name]
         with one_line(f"data {source.data['name']}"):
-            images[name] = _look_at(users)
+            images[name] = _found(users)
     networks: dict[str, nn.Module] = {}
     for config in _distinct(every, _network_content):
         with one_line(f"model {config.model['name']}"):
@@ -115,6 +118,18 @@ def _recipe(config: RunConfig) -> list[RunConfig]:
     if not isinstance(config.classifier, dict):
         return []
     return [parse(RunConfig, config.classifier, "classifier")]
+
+
+def _found(users: Sequence[RunConfig]) -> _Images:
+    """As `_look_at`; what is not there may be elsewhere."""
+    try:
+        return _look_at(users)
+    except FileNotFoundError as error:
+        if os.environ.get(DATA_ROOT):
+            raise
+        raise FileNotFoundError(
+            f"{error} (paths begin in {Path.cwd()}; --data ROOT or {DATA_ROOT} says where else)"
+        ) from None
 
 
 def _look_at(users: Sequence[RunConfig]) -> _Images:
