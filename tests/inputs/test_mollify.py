@@ -19,6 +19,7 @@ from sfumato.inputs import (
     blur_label_decay,
     diffuse,
     dissipate,
+    information_label_decay,
     noise_label_decay,
 )
 
@@ -247,3 +248,31 @@ def test_bad_batches() -> None:
         mollify(images, [1, 2, 3, 4])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="images must have 1 channels, as mean and std have"):
         Mollify(10, mean=(0.5,), std=(0.2,))(images, target)
+
+
+def test_labels_decay_by_the_bits_that_each_image_loses() -> None:
+    """Eq. (13) as printed: whether the images are on the [0, 1] scale or standardised."""
+    images, target = torch.rand(12, 3, 16, 16), torch.arange(12) % 4
+    images[:6] = images[:6, :, :1, :1]  # flat images lose nothing but what rounding leaves
+    mean, std = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.25, 0.3])
+    options: dict[str, Any] = {"modes": (0.0, 0.0, 1.0), "blur_decay": "png", "blur_k": 2.0}
+    options |= {"mean": mean.tolist(), "std": std.tolist()}
+    plain, standardised = Mollify(4, **options), Mollify(4, **options, standardised=True)
+    given = (images - mean.view(3, 1, 1)) / std.view(3, 1, 1)
+    found = []
+    for mollify, batch in ((plain, images), (standardised, given)):
+        _, soft, details = mollify(batch, target, generator=_seeded(), return_details=True)
+        torch.testing.assert_close(details.decay, 1 - (soft.max(1).values - soft.min(1).values))
+        found.append(details)
+    expected = information_label_decay(images, found[0].t, 2.0)
+    torch.testing.assert_close(found[0].decay, expected)
+    assert (found[1].decay - expected).abs().max() < 0.02  # a grey level here and there
+    assert not expected[:6].any()
+
+
+def test_png_files_need_pixels() -> None:
+    for options in ({"blur_decay": "png"}, {"standardised": True}):
+        with pytest.raises(ValueError, match="need the mean and std of each channel"):
+            Mollify(4, **options)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="blur_decay must be one of"):
+        Mollify(4, blur_decay="zip")  # type: ignore[arg-type]

@@ -5,7 +5,8 @@ handed in, which `sfumato.data.TensorLoader` derives from (seed, epoch, sample);
 a batch, which is mixing alone, comes from a generator, handed in too.
 """
 
-from sfumato.augment.copies import repeat_samples, split_copies
+from sfumato.augment.colour import ColourJitter
+from sfumato.augment.copies import CopiedSamples, repeat_samples, split_copies
 from sfumato.augment.flip_crop import Augment
 from sfumato.augment.mixing import Mixing, cutmix, mixup, ricap
 from sfumato.augment.policies import (
@@ -27,6 +28,8 @@ __all__ = [
     "Augment",
     "AutoAugment",
     "BatchAugment",
+    "ColourJitter",
+    "CopiedSamples",
     "Geometry",
     "LabelledAugment",
     "Mixing",

@@ -11,9 +11,49 @@ Smoothing", 2025, appendix D.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_integer
+from sfumato.augment.protocol import BatchAugment, Sample, check_uniforms
+
+
+@dataclass(frozen=True)
+class CopiedSamples:
+    """Several copies of each sample in place of one, each augmented by numbers of its own.
+
+    Args:
+        augment: what is done to each copy; None leaves the copies alike.
+        copies: K, how many of each. Row k N + n of a batch is copy k of sample n.
+
+    Example:
+        >>> from sfumato.augment import Augment
+        >>> sample = {"image": torch.zeros(2, 3, 8, 8, dtype=torch.uint8)}
+        >>> copied = CopiedSamples(Augment(), 3)
+        >>> copied.apply(sample, torch.rand(2, copied.draws))["image"].shape
+        torch.Size([6, 3, 8, 8])
+    """
+
+    augment: BatchAugment | None
+    copies: int
+
+    def __post_init__(self) -> None:
+        check_integer("copies", self.copies, low=1)
+
+    @property
+    def draws(self) -> int:
+        return 0 if self.augment is None else self.copies * self.augment.draws
+
+    def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample:
+        """The batch with K rows for each of the given ones, the whole batch K times in a row."""
+        check_uniforms(uniforms, len(sample["image"]), self.draws)
+        made = [
+            sample if self.augment is None else self.augment.apply(sample, numbers, void=void)
+            for numbers in uniforms.tensor_split(self.copies, dim=1)
+        ]
+        return {name: torch.cat([copy[name] for copy in made]) for name in made[0]}
 
 
 def repeat_samples(images: Tensor, target: Tensor, copies: int) -> tuple[Tensor, Tensor]:

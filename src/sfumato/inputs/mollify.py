@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple, get_args, overload
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,13 @@ from sfumato._core.beta import sample_beta
 from sfumato._core.checks import check_choice, check_integer, check_number
 from sfumato._core.images import check_images, soft_labels
 from sfumato.inputs.heat import dissipate
+from sfumato.inputs.information import information_label_decay
 from sfumato.inputs.noise import diffuse
 from sfumato.inputs.schedules import blur_label_decay, noise_label_decay
 from sfumato.labels.targets import smooth_labels, temper_labels
 
 LabelForm = Literal["smooth", "temper", "keep"]
+BlurDecay = Literal["power", "png"]
 
 CLEAN, NOISE, BLUR = 0, 1, 2
 
@@ -51,7 +53,7 @@ class Mollify(nn.Module):
         noise:  x_t = cos(pi t / 2) x + sin(pi t / 2) eps                                (Eq. 4)
                 gamma = sin(pi t / 2)^(2k)                                              (Eq. 12)
         blur:   x_t = V exp(-tau(t) Lambda) V^T x                                        (Eq. 5)
-                gamma = t^k                                                             (Eq. 13)
+                gamma = t^k, or 1 - the share of PNG bytes left, to the power of k      (Eq. 13)
         smooth: y_t = (1 - gamma) y + gamma / C                                          (Eq. 8)
         temper: y_t = (1 - gamma) y                                                      (Eq. 7)
 
@@ -65,11 +67,16 @@ class Mollify(nn.Module):
         beta: second parameter; larger values degrade less. The mean of t is alpha / (alpha + beta).
         noise_k: slope of the label decay of noisy images; below 1 labels decay faster.
         blur_k: slope of the label decay of blurred images.
+        blur_decay: of blurred images, "power" (t^k) or "png": the bits that each image really
+            loses, see `information_label_decay`. It writes two PNG files for each of them, on the
+            CPU, and needs `mean` and `std`.
         labels: "smooth" (the paper's), "temper", or "keep" (labels as they are).
         mean: of each channel, if the images are on the [0, 1] scale and not yet standardised;
             noise then has the strength it would have after standardising, and the images stay on
             their scale. None means that the images are standardised.
         std: of each channel; goes with `mean`.
+        standardised: whether images are standardised by `mean` and `std` already, which "png"
+            undoes for its files.
 
     Shape:
         images: (N, C, H, W), floating point. target: (N,) class indices or (N, num_classes) soft.
@@ -101,9 +108,11 @@ class Mollify(nn.Module):
         beta: float = 2.0,
         noise_k: float = 1.0,
         blur_k: float = 1.0,
+        blur_decay: BlurDecay = "power",
         labels: LabelForm = "smooth",
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
+        standardised: bool = False,
     ) -> None:
         super().__init__()
         check_integer("num_classes", num_classes, low=2)
@@ -111,13 +120,21 @@ class Mollify(nn.Module):
         positive = {"alpha": alpha, "beta": beta, "noise_k": noise_k, "blur_k": blur_k}
         for name, value in positive.items():
             check_number(name, value, low=0.0, open_low=True)
-        check_choice("labels", labels, ("smooth", "temper", "keep"))
+        check_choice("blur_decay", blur_decay, get_args(BlurDecay))
+        check_choice("labels", labels, get_args(LabelForm))
         _check_statistics(mean, std)
+        if mean is None and (standardised or blur_decay == "png"):
+            raise ValueError(
+                "blur_decay='png' and standardised=True need the mean and std of each channel: PNG "
+                "files hold pixels in [0, 1]"
+            )
         self.num_classes = num_classes
         self.modes = tuple(modes)
         self.alpha, self.beta = alpha, beta
         self.noise_k, self.blur_k = noise_k, blur_k
+        self.blur_decay: BlurDecay = blur_decay
         self.labels: LabelForm = labels
+        self.standardised = standardised
         for name, values in (("mean", mean), ("std", std)):
             tensor = None if values is None else torch.tensor(values).float().view(-1, 1, 1)
             self.register_buffer(name, tensor, persistent=False)
@@ -150,12 +167,18 @@ class Mollify(nn.Module):
         self._check_channels(images)
         soft_target = soft_labels(target, images, self.num_classes)
         details = self.draw(len(images), generator=generator)
+        if self.blur_decay == "png":
+            details = self._measured(images, details)
         images = self._degrade(images, details, generator)
         soft_target = self._decay(soft_target, details.decay.to(soft_target))
         return (images, soft_target, details) if return_details else (images, soft_target)
 
     def draw(self, count: int, *, generator: torch.Generator | None = None) -> MollifyDetails:
-        """Mode, temperature and label decay of `count` images, on the CPU."""
+        """Mode, temperature and label decay of `count` images, on the CPU.
+
+        With `blur_decay="png"` the decay of blurred images is that of "power": which it really is
+        depends on the images.
+        """
         device = None if generator is None else generator.device
         weights = torch.tensor(self.modes, dtype=torch.float64, device=device)
         mode = weights.multinomial(max(count, 1), replacement=True, generator=generator)[:count]
@@ -171,6 +194,7 @@ class Mollify(nn.Module):
         return (
             f"{self.num_classes}, modes=({modes}), alpha={self.alpha:g}, beta={self.beta:g}, "
             f"noise_k={self.noise_k:g}, blur_k={self.blur_k:g}, labels={self.labels!r}"
+            f"{', blur_decay=' + repr(self.blur_decay) if self.blur_decay != 'power' else ''}"
         )
 
     def _degrade(
@@ -185,13 +209,25 @@ class Mollify(nn.Module):
             part = images[where]
             if mode == BLUR:
                 degraded[where] = dissipate(part, t)
-            elif self.mean is None or self.std is None:
+            elif self.mean is None or self.std is None or self.standardised:
                 degraded[where] = diffuse(part, t, generator=generator)
             else:
                 mean, std = self.mean.to(images.device), self.std.to(images.device)
                 noisy = diffuse((part - mean) / std, t, generator=generator)
                 degraded[where] = (noisy * std + mean).to(images.dtype)
         return degraded
+
+    def _measured(self, images: Tensor, details: MollifyDetails) -> MollifyDetails:
+        """What was drawn, with the label decay of blurred images by their PNG files."""
+        rows = (details.mode == BLUR).nonzero().flatten()
+        if len(rows) == 0:
+            return details
+        pixels = images[rows.to(images.device)]
+        if self.standardised and self.mean is not None and self.std is not None:
+            pixels = pixels * self.std.to(images.device) + self.mean.to(images.device)
+        decay = details.decay.clone()
+        decay[rows] = information_label_decay(pixels, details.t[rows], self.blur_k)  # Eq. (13)
+        return details._replace(decay=decay)
 
     def _decay(self, soft_target: Tensor, decay: Tensor) -> Tensor:
         if self.labels == "keep":

@@ -108,6 +108,7 @@ class CrossEntropyLoss(nn.Module):
     """
 
     is_of_single_entries: ClassVar[bool] = True
+    is_negative_log_likelihood: ClassVar[bool] = True
     class_weight: Tensor | None
 
     def __init__(

@@ -110,6 +110,7 @@ class NormalisedCrossEntropyLoss(nn.Module):
     """
 
     is_of_single_entries: ClassVar[bool] = True
+    is_negative_log_likelihood: ClassVar[bool] = True
 
     def __init__(self, *, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
         super().__init__()

@@ -26,13 +26,14 @@ def _run(tmp_path: Path, tiny: dict[str, Any], **changes: Any) -> dict[str, Any]
     [
         {"inputs": "mollify"},
         {"inputs": {"name": "mollify", "labels": "keep", "beta": 4.0}, "augment": "fcr+cutmix"},
+        {"inputs": {"name": "mollify", "labels": "temper", "blur_decay": "png"}},
         {"augment": "fcr+trivaug", "loss": {"name": "cross_entropy", "smoothing": 0.1}},
         {"model": {**RESNET, "smooth": True}},
         {"model": {**RESNET, "dropout": 0.3}, "train": {"batch_size": 32, "passes": 3}},
         {"model": {"name": "vgg", "width": 4, "head": "gap"}},
         {"model": {"name": "torchvision:resnet18", "smooth": True, "dropout": 0.1}},
     ],
-    ids=["mollify", "cutmix", "trivaug", "smooth", "passes", "vgg", "torchvision"],
+    ids=["mollify", "cutmix", "png", "trivaug", "smooth", "passes", "vgg", "torchvision"],
 )
 def test_configurations_run(tmp_path: Path, tiny: dict[str, Any], changes: dict[str, Any]) -> None:
     if "torchvision" in str(changes) or "vgg" in str(changes):

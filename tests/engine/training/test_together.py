@@ -33,6 +33,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "ricap": {"augment": "fcr+ricap"},
     "mollification": {"inputs": "mollify"},
     "policy, drawn for each sample": {"augment": "fcr+augmix"},
+    "copies": {
+        "augment": "fcr+mixup",
+        "train": {**RECIPE["train"], "copies": {"count": 2, "estimator": "monte_carlo"}},
+    },
     "two passes a step, and an average": {
         "augment": "fcr+mixup",
         "train": {**RECIPE["train"], "sam": 0.1, "ema": 0.9, "best": "scaled_nll"},
@@ -129,7 +133,7 @@ def test_dropout_takes_nothing_from_the_stream_of_the_inputs(dropout: float) -> 
 
 def test_a_run_whose_numbers_changed_has_a_new_name() -> None:
     names = [parse(RunConfig, {**RECIPE, **method}) for method in METHODS.values()]
-    assert [each.streams for each in names] == [None] * 4 + [2] * 4 + [None, 2, 2]
+    assert [each.streams for each in names] == [None] * 4 + [2] * 4 + [None, 2, 2, 2]
     assert "streams" not in names[0].model_dump()
     again = parse(RunConfig, names[4].model_dump(mode="json"))
     assert fingerprint(again) == fingerprint(names[4])

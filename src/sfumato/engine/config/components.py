@@ -14,11 +14,13 @@ from sfumato._core.spec import Spec
 from sfumato.augment import BatchAugment, ObjectnessLabels
 from sfumato.augment.soft_labels import LabelSample
 from sfumato.data import ArrayDataset
-from sfumato.data.prepare import image_shape
+from sfumato.data.prepare import Statistics, image_shape
 from sfumato.data.text.vocabulary import Vocabulary
 from sfumato.engine.config.own_parts import Named, check_built, is_of_a_batch
 from sfumato.engine.config.part_kinds import Task
 from sfumato.engine.config.parts import is_own, resolve_part
+from sfumato.engine.config.sections import TrainCopies
+from sfumato.engine.training.copies import CopiesLoss
 from sfumato.engine.training.transforms import TransformBatch
 
 
@@ -47,6 +49,7 @@ def build_loss(
     num_classes: int,
     epochs: int,
     class_weight: Tensor | None = None,
+    copies: TrainCopies | None = None,
 ) -> nn.Module:
     """The loss module, told what it asks for.
 
@@ -56,7 +59,9 @@ def build_loss(
         num_classes: for losses that keep something of each class.
         epochs: of the whole training, for losses that change on the way.
         class_weight: (C,), for losses that weigh classes.
+        copies: of each sample in a batch, whose likelihoods are averaged.
     """
+    whole = {} if copies is None else {"reduction": "none"}
     loss = build_part(
         "loss",
         spec,
@@ -64,8 +69,10 @@ def build_loss(
         num_classes=num_classes,
         epochs=epochs,
         class_weight=class_weight,
+        **whole,
     )
-    return loss if isinstance(loss, nn.Module) else FunctionLoss(loss)
+    loss = loss if isinstance(loss, nn.Module) else FunctionLoss(loss)
+    return loss if copies is None else CopiesLoss(loss, copies.count, copies.estimator)
 
 
 class FunctionLoss(nn.Module):
@@ -140,6 +147,19 @@ def build_labels(spec: Spec | None, *, num_classes: int) -> ObjectnessLabels | L
     return None if spec is None else build_part("labels", spec, num_classes=num_classes)
 
 
-def build_inputs(spec: Spec | None, *, num_classes: int) -> TransformBatch | None:
-    """The input smoothing that a spec names."""
-    return None if spec is None else build_part("inputs", spec, num_classes=num_classes)
+def build_inputs(
+    spec: Spec | None, *, num_classes: int, statistics: Statistics
+) -> TransformBatch | None:
+    """The input smoothing that a spec names.
+
+    Args:
+        spec: names it.
+        num_classes: of the data.
+        statistics: mean and std that images are standardised by, told to ours; a user's own may
+            have a `mean` that means something else.
+    """
+    if spec is None:
+        return None
+    mean, std = statistics
+    told = {} if is_own("inputs", resolve_part("inputs", spec).name) else {"mean": mean, "std": std}
+    return build_part("inputs", spec, num_classes=num_classes, **told)

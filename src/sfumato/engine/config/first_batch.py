@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._core.import_path import place_of
-from sfumato.augment import label_samples
+from sfumato.augment import CopiedSamples, label_samples
 from sfumato.data import ArrayDataset, Sample, TensorLoader
 from sfumato.data.prepare import Statistics
 from sfumato.engine.config.components import (
@@ -61,14 +61,18 @@ def _learn(
         augment = build_augmentation(config.augment)
         labels = build_labels(config.labels, num_classes=num_classes)
         labelled = label_samples(labels, train, augment)
+        copies = config.train.copies
+        count = len(train) * (1 if copies is None else copies.count)
+        if copies is not None:
+            labelled = CopiedSamples(labelled, copies.count)
         batch = TensorLoader(train, len(train), augment=labelled, mean=mean, std=std).batch(0)
-        _check_batch(batch, len(train))
+        _check_batch(batch, count)
         images, target = batch["image"], batch.get("soft_label", batch["label"])
         mix = batch_transform(num_classes, augment, None)
         if mix is not None:
             images, target = mix(images, target)
     with one_line(_title("inputs", config.inputs)):
-        smooth = build_inputs(config.inputs, num_classes=num_classes)
+        smooth = build_inputs(config.inputs, num_classes=num_classes, statistics=statistics)
         if smooth is not None:
             images, target = _pair(smooth(images, target), images)
     with one_line(_title("model", config.model)):
@@ -80,6 +84,7 @@ def _learn(
             num_samples=len(train),
             num_classes=num_classes,
             epochs=config.train.epochs,
+            copies=copies,
         )
         takes_index = "index" in inspect.signature(loss.forward).parameters
         value = loss(logits, target, **({"index": batch["index"]} if takes_index else {}))

@@ -55,7 +55,7 @@ SUPPLIED: Mapping[Named, tuple[str, ...]] = {
         *("vocabulary_size", "embeddings"),
     ),
     "loss": ("num_samples", "num_classes", "epochs", "class_weight", "reduction"),
-    "inputs": ("num_classes",),
+    "inputs": ("num_classes", "mean", "std"),
     "predict": ("model", "models", "max_batch", "cut_threshold", "threshold"),
     "corruptions": ("images", "name", "severity", "constants", "generator"),
     "perturbations": ("images", "name", "generator"),
@@ -127,6 +127,11 @@ class Part:
     def is_of_single_entries(self) -> bool:
         """Of a loss: whether each entry's value depends on that entry alone."""
         return getattr(self.build, "is_of_single_entries", False)
+
+    @property
+    def is_negative_log_likelihood(self) -> bool:
+        """Of a loss: whether exp(-loss) of an entry is the likelihood of its label."""
+        return getattr(self.build, "is_negative_log_likelihood", False)
 
     @property
     def takes_soft_targets(self) -> bool:

@@ -29,6 +29,18 @@ def _absent(value: Any) -> bool:
     return value is None or value == []
 
 
+class TrainCopies(Strict):
+    """Several augmented copies of each sample in a batch, and how their likelihoods are averaged.
+
+    `jensen` is the mean of the logarithms, which is the tempered likelihood too; `monte_carlo` the
+    logarithm of the mean; `bias_corrected` the same without its leading bias (mollification,
+    appendix D). A step costs `count` times as much.
+    """
+
+    count: int = Field(ge=2)
+    estimator: Literal["jensen", "monte_carlo", "bias_corrected"] = "jensen"
+
+
 class TrainConfig(Strict):
     """How a network is trained.
 
@@ -37,7 +49,7 @@ class TrainConfig(Strict):
     stay as they are, `head_learning_rate` is the rate of the final layer. `ema` is the decay of an
     average over all steps, `swa` the number of last epochs of a plain mean, `best` what is
     validated to choose an epoch: these weights predict in the end. `sam` is the radius of
-    sharpness-aware minimisation.
+    sharpness-aware minimisation. `copies` trains on several augmented copies of each sample.
     With 0 `epochs` the network is evaluated as it comes, from its file of weights.
     """
 
@@ -66,6 +78,7 @@ class TrainConfig(Strict):
     swa: int | None = Field(None, ge=2, exclude_if=_absent)
     best: Literal["accuracy", "nll", "scaled_nll"] | None = Field(None, exclude_if=_absent)
     sam: float | None = Field(None, gt=0, exclude_if=_absent)
+    copies: TrainCopies | None = Field(None, exclude_if=_absent)
 
     @model_validator(mode="after")
     def _possible(self) -> TrainConfig:

@@ -29,6 +29,7 @@ def check_task(config: RunConfig) -> None:
         _require(config.classifier is None, "classifier is for task: detect")
     _check_untrained(config)
     _check_ensemble(config)
+    _check_copies(config)
 
 
 def _check_ensemble(config: RunConfig) -> None:
@@ -43,6 +44,23 @@ def _check_ensemble(config: RunConfig) -> None:
         members is None or not config.evaluate.ensemble_sizes,
         "evaluate.ensemble_sizes counts dropout masks; predict.ensemble is measured with 1, 2, ... "
         "of its networks anyway: leave the sizes out",
+    )
+
+
+def _check_copies(config: RunConfig) -> None:
+    """Copies are averaged as likelihoods, and must differ."""
+    if config.train.copies is None:
+        return
+    _require(config.task == "classify", "train.copies is for task: classify")
+    takers = [each.name for each in parts("loss").values() if each.is_negative_log_likelihood]
+    _require(
+        config.loss["name"] in takers,
+        "train.copies averages likelihoods: the loss must be "
+        f"{' or '.join(takers)}, got {config.loss['name']}",
+    )
+    _require(
+        config.augment is not None or config.inputs is not None,
+        "train.copies needs copies that differ: say augment or inputs",
     )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from sfumato._core.seeds import fold_seed
-from sfumato.augment import BatchAugment, label_samples
+from sfumato.augment import BatchAugment, CopiedSamples, label_samples
 from sfumato.data import (
     ArrayDataset,
     DataSplits,
@@ -92,15 +92,23 @@ def build_trainer(
     """The trainer of a configuration, with initial weights from its seed."""
     num_classes = data.train.num_classes
     augment = build_augmentation(config.augment)
-    mollify = build_inputs(config.inputs, num_classes=num_classes)
+    statistics = loaders.mean, loaders.std
+    mollify = build_inputs(config.inputs, num_classes=num_classes, statistics=statistics)
     train = _training_set(data.train, config, loaders.mean)
     labels = build_labels(config.labels, num_classes=num_classes)
     labelled = label_samples(labels, train, augment)
     if fabric.is_global_zero:
         write_network_facts(directory, data.train, loaders.mean, loaders.std)
-    loader = loaders.training(train, labelled)
+    copies = config.train.copies
+    loader = loaders.training(
+        train, labelled if copies is None else CopiedSamples(labelled, copies.count)
+    )
     loss = build_loss(
-        config.loss, num_samples=len(train), num_classes=num_classes, epochs=config.train.epochs
+        config.loss,
+        num_samples=len(train),
+        num_classes=num_classes,
+        epochs=config.train.epochs,
+        copies=copies,
     )
     is_scaled = config.train.best == "scaled_nll"
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
@@ -114,6 +122,7 @@ def build_trainer(
             config.seed,
             inputs=batch_transform(num_classes, augment, mollify),
             passes=config.train.passes,
+            copies=1 if copies is None else copies.count,
         ),
         train_loader=loader,
         validation_loader=loaders.evaluation(data.validation),

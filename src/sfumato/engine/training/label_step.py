@@ -30,6 +30,7 @@ class LabelStep:
         seed: of the random numbers that processes draw alike.
         inputs: mixes and mollifies a batch; None leaves it as it is.
         passes: stochastic passes whose mean is trained.
+        copies: rows that each sample has in a batch, the whole batch so many times in a row.
     """
 
     fabric: Fabric
@@ -38,6 +39,7 @@ class LabelStep:
     seed: int
     inputs: TransformBatch | None = None
     passes: int = 1
+    copies: int = 1
 
     def __post_init__(self) -> None:
         self._takes_index = "index" in inspect.signature(self.loss.forward).parameters
@@ -86,8 +88,19 @@ class LabelStep:
         whole = batch if is_alone else self.loader.whole(number)
         with self._shared.drawing():
             images, target = transform(*_seen(whole))
+        if is_alone:
+            return images, target
         first, last = self.loader.bounds(number)[self.fabric.global_rank :][:2]
-        return (images, target) if is_alone else (images[first:last], target[first:last])
+        parts = [self._in_a_row(self._apart(rows)[first:last]) for rows in (images, target)]
+        return parts[0], parts[1]
+
+    def _apart(self, rows: Tensor) -> Tensor:
+        """(K N, ...) as (N, K, ...): all copies of a sample in one row, which moves as a whole."""
+        return rows.unflatten(0, (self.copies, len(rows) // self.copies)).transpose(0, 1)
+
+    def _in_a_row(self, rows: Tensor) -> Tensor:
+        """(N, K, ...) as (K N, ...), the whole batch K times."""
+        return rows.transpose(0, 1).flatten(0, 1)
 
     def _begin_streams(self) -> None:
         """One stream for mixing and mollification, another for dropout, which is each process's."""
@@ -115,8 +128,11 @@ class LabelStep:
         share = 1.0
         if world > 1 and logits.ndim == 2:
             lengths = [last - first for first, last in pairwise(bounds)]
-            logits = gather_around(logits, self.fabric, lengths)
-            target, index = (gather_rows(rows, self.fabric, lengths) for rows in (target, index))
+            logits = self._in_a_row(gather_around(self._apart(logits), self.fabric, lengths))
+            target, index = (
+                self._in_a_row(gather_rows(self._apart(rows), self.fabric, lengths))
+                for rows in (target, index)
+            )
             share = float(world)
         elif world > 1:
             share = world * len(target) / bounds[-1]

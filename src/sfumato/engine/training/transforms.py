@@ -18,12 +18,15 @@ TransformBatch = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 def mollify(
     *,
     num_classes: int,
+    mean: Sequence[float],
+    std: Sequence[float],
     modes: Sequence[float] = (1 / 3, 1 / 3, 1 / 3),
     alpha: float = 1.0,
     beta: float = 2.0,
     noise_k: float = 1.0,
     blur_k: float = 1.0,
     labels: Literal["smooth", "temper", "keep"] = "smooth",
+    blur_decay: Literal["power", "png"] | None = None,
 ) -> Mollify:
     """`Mollify` for standardised batches, as the engine's loaders give them."""
     return Mollify(
@@ -34,6 +37,10 @@ def mollify(
         noise_k=noise_k,
         blur_k=blur_k,
         labels=labels,
+        blur_decay=blur_decay or "power",
+        mean=mean,
+        std=std,
+        standardised=True,
     )
 
 
