@@ -68,14 +68,31 @@ def test_fast_way_agrees_with_a_loop_over_resamples(make: Make) -> None:
     probs = (probs * 50).round() / 50  # ties
     probs = probs / probs.sum(1, keepdim=True)
     options: dict[str, Any] = {"from_logits": False, "num_bins": 7, "ignore_index": -100}
-    evaluation = Evaluation(probs, target, validate=True, **options)
+    evaluation = Evaluation(probs, target, validate=True, splits=True, **options)
     draws = evaluation.resample(25, generator=seeded(3))
     weights = draw_weights(60, 25, generator=seeded(3), device=torch.device("cpu"))
     for r in range(25):
         chosen = torch.arange(60).repeat_interleave(weights[r].long())
         plain = evaluate_predictions(target[chosen], probs=probs[chosen], num_bins=7)
         for name, value in plain.items():
-            assert float(draws[name][r]) == pytest.approx(value, abs=1e-9), name
+            if name != "classwise_ace":
+                expected = pytest.approx(value, abs=1e-9, nan_ok=True)
+                assert float(draws[name][r]) == expected, name
+        error = _error_in_the_bins_of(probs, probs[chosen], target[chosen], 7)
+        assert float(draws["classwise_ace"][r]) == pytest.approx(error, abs=1e-6)
+
+
+def _error_in_the_bins_of(whole: Tensor, probs: Tensor, target: Tensor, num_bins: int) -> float:
+    """Classwise ACE of a resample, whose bins end where those of the whole sample do."""
+    total = 0.0
+    for number in range(whole.shape[1]):
+        ordered = sorted(whole[:, number].tolist())
+        edges = [ordered[len(ordered) * k // num_bins] for k in range(1, num_bins)]
+        gaps = [0.0] * num_bins
+        for value, label in zip(probs[:, number].tolist(), target.tolist(), strict=True):
+            gaps[sum(edge < value for edge in edges)] += value - (label == number)
+        total += sum(map(abs, gaps)) / len(target)
+    return total / whole.shape[1]
 
 
 def test_dense_predictions_are_drawn_by_image() -> None:
@@ -98,12 +115,15 @@ def test_dense_resamples_agree_with_a_loop() -> None:
     logits, target = 3 * torch.randn(6, 3, 4, 5), torch.randint(3, (6, 4, 5))
     target[2, 1] = 255
     options: dict[str, Any] = {"from_logits": True, "num_bins": 15, "ignore_index": 255}
-    draws = Evaluation(logits, target, validate=True, **options).resample(10, generator=seeded(3))
+    evaluation = Evaluation(logits, target, validate=True, splits=True, **options)
+    draws = evaluation.resample(10, generator=seeded(3))
     weights = draw_weights(6, 10, generator=seeded(3), device=torch.device("cpu"))
     for r in range(10):
         chosen = torch.arange(6).repeat_interleave(weights[r].long())
         plain = evaluate_predictions(target[chosen], logits=logits[chosen], ignore_index=255)
         for name, value in plain.items():
+            if name == "classwise_ace":  # in the bins of the whole sample
+                continue
             # Pixels of one fine cell are taken together.
             assert float(draws[name][r]) == pytest.approx(value, abs=0.02), name
         for name in ("accuracy", "ece", "nll", "brier", "classwise_ece"):

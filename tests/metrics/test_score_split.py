@@ -74,7 +74,7 @@ def test_edges() -> None:
 
 def test_in_the_evaluation_with_intervals() -> None:
     probs, labels = draw(2500)  # more than 2,000: drawn in blocks
-    settings = {"splits": True, "resamples": 60, "generator": torch.Generator().manual_seed(0)}
+    settings = {"resamples": 60, "generator": torch.Generator().manual_seed(0)}
     found = evaluate_predictions(labels, probs=probs, **settings)
     for name in ("nll", "brier"):
         parts = score_split(probs, labels, score=name)  # type: ignore[arg-type]
@@ -87,7 +87,19 @@ def test_in_the_evaluation_with_intervals() -> None:
     assert low < few["nll_refinement"] < high
     impossible = probs.clone()
     impossible[0] = torch.nn.functional.one_hot((labels[0] + 1) % 4, 4).double()
-    assert np.isnan(evaluate_predictions(labels, probs=impossible, splits=True)["nll_calibration"])
+    found = evaluate_predictions(labels, probs=impossible, resamples=20)
+    assert np.isnan(found["nll_calibration"])
+    assert np.isnan(found["nll_calibration_interval"]).all()
+
+
+def test_logits_that_leave_no_probability() -> None:
+    """exp(-200) is 0 in single precision; the parts of a likelihood that is finite are, too."""
+    logits, labels = torch.tensor([[200.0, 0.0], [0.0, 3.0]]), torch.tensor([1, 1])
+    found = evaluate_predictions(labels, logits=logits)
+    assert found["nll_calibration"] + found["nll_refinement"] == pytest.approx(found["nll"])
+    metric = StreamingScoreSplit(from_logits=True)
+    metric.update(logits, labels)
+    assert float(metric.compute().score) == pytest.approx(found["nll"])
 
 
 def test_numpy_arrays_are_taken() -> None:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_integer
 from sfumato._core.confidence_bins import bin_index
-from sfumato.metrics.histogram import Groups, group_by_value, mass_bins
-from sfumato.metrics.scored_samples import Samples, flat_rows
+from sfumato.metrics.histogram import Groups, mass_bins
+from sfumato.metrics.scored_samples import flat_rows
 
 Reduction = Literal["mean", "none"]
 Binning = Literal["width", "mass"]
@@ -64,17 +64,20 @@ def classwise_calibration_error(
 
 def class_gaps(rows: Tensor, labels: Tensor, num_bins: int) -> Tensor:
     """Sums of p_nc - 1[y_n = c] over each class and bin, (C, B)."""
-    _, hits, mass = class_bins(rows, labels, num_bins)
-    return mass - hits
+    return gaps_by_member(rows, labels, class_bin_index(rows, num_bins), num_bins)
 
 
 def class_mass_gaps(rows: Tensor, labels: Tensor, num_bins: int) -> Tensor:
     """`class_gaps` of equal-mass bins, which each class has of its own, (C, B)."""
-    gaps = []
-    for number, column in enumerate(rows.unbind(1)):
-        samples = Samples(column.contiguous(), labels == number, column)
-        gaps.append(mass_bins(group_by_value(samples), num_bins).gap)
-    return torch.stack(gaps)
+    return gaps_by_member(rows, labels, class_mass_index(rows, num_bins), num_bins)
+
+
+def gaps_by_member(rows: Tensor, labels: Tensor, member: Tensor, num_bins: int) -> Tensor:
+    """Sums of p_nc - 1[y_n = c] over the entries of each number in `member` (M, C), (C, B)."""
+    gaps = torch.zeros(rows.shape[1] * num_bins, dtype=torch.float64, device=rows.device)
+    gaps.index_add_(0, member.flatten(), rows.double().flatten())
+    own = member.gather(1, labels.unsqueeze(1)).flatten()
+    return (gaps - torch.bincount(own, minlength=len(gaps))).view(rows.shape[1], num_bins)
 
 
 def class_cells(rows: Tensor, labels: Tensor) -> Tensor:
@@ -118,6 +121,18 @@ def class_bin_index(rows: Tensor, num_bins: int) -> Tensor:
     """Number c B + b of the bin of each entry, (M, C)."""
     offsets = torch.arange(rows.shape[1], device=rows.device) * num_bins
     return bin_index(rows, num_bins) + offsets
+
+
+def class_mass_index(rows: Tensor, num_bins: int) -> Tensor:
+    """Number c B + b of the equal-mass bin of each entry, (M, C); the edges of `mass_ends`."""
+    num_classes = rows.shape[1]
+    if not len(rows):
+        return torch.zeros(0, num_classes, dtype=torch.int64, device=rows.device)
+    columns = rows.T.contiguous()
+    place = torch.arange(1, num_bins, device=rows.device) * len(rows) // num_bins
+    edges = columns.sort(1).values[:, place].contiguous()  # (C, B - 1)
+    offsets = torch.arange(num_classes, device=rows.device).unsqueeze(1) * num_bins
+    return (torch.searchsorted(edges, columns) + offsets).T
 
 
 def reduce_classes(gaps: Tensor, total: int | Tensor, reduction: Reduction) -> Tensor:

@@ -28,7 +28,7 @@ def evaluate_predictions(
     num_bins: int = 15,
     resamples: int = 0,
     level: float = 0.95,
-    splits: bool = False,
+    splits: bool = True,
     ignore_index: int = -100,
     validate: bool = True,
     generator: torch.Generator | None = None,
@@ -36,8 +36,9 @@ def evaluate_predictions(
     """Accuracy, likelihood, calibration and selective classification of saved predictions.
 
     Keys: accuracy, nll, brier, ece, aece, mce, classwise_ece, overconfidence, underconfidence,
-    average_confidence, aurc, augrc, accuracy_at_80, each a float; with `resamples`, also
-    `<key>_interval`, each (low, high).
+    average_confidence, aurc, augrc, accuracy_at_80, classwise_ace, nll_calibration, nll_refinement,
+    brier_calibration, brier_refinement, each a float; with `resamples`, also `<key>_interval`, each
+    (low, high).
 
     Args:
         target: class indices; (N,) or (N, d1, ...).
@@ -48,8 +49,9 @@ def evaluate_predictions(
             whole images where predictions are dense; beyond 2,000 samples, random blocks of them
             (`metrics/grouped_bootstrap.py` says how far that is the same).
         level: probability that the intervals are to cover.
-        splits: add nll_calibration, nll_refinement, brier_calibration and brier_refinement
-            (`score_split`), which takes 33 passes over the predictions.
+        splits: what takes many passes over the predictions, too: NLL and Brier score in two parts
+            (`score_split`, 33 passes) and classwise_ace (a sort of each class, whose edges stay
+            in resamples). False saves the time where these are not needed.
         ignore_index: label of entries that count for nothing.
         validate: check the values.
         generator: source of randomness of the resamples.
@@ -81,6 +83,7 @@ def compare_predictions(
     num_bins: int = 15,
     resamples: int = 1000,
     level: float = 0.95,
+    splits: bool = True,
     ignore_index: int = -100,
     validate: bool = True,
     generator: torch.Generator | None = None,
@@ -108,6 +111,7 @@ def compare_predictions(
             num_bins,
             ignore_index,
             validate,
+            splits,
         )
         for i in range(2)
     )
@@ -133,7 +137,7 @@ def _evaluation(
     num_bins: int,
     ignore_index: int,
     validate: bool,
-    splits: bool = False,
+    splits: bool,
 ) -> Evaluation:
     check_integer("num_bins", num_bins, low=1)
     predictions = numpy_to_tensor(probs if logits is None else logits)

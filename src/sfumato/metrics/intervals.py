@@ -115,7 +115,7 @@ def centred_interval(
 ) -> tuple[float, float]:
     """Quantiles of `draws`, moved so that their mean is `value`, kept inside `bounds`."""
     draws = draws[~draws.isnan()]
-    if not len(draws):
+    if not len(draws) or math.isnan(value):
         return math.nan, math.nan
     tail = (1 - level) / 2
     low = float(torch.quantile(draws, tail, interpolation="lower"))

@@ -12,7 +12,12 @@ from torch import Tensor
 
 from sfumato.metrics.brier import squared_errors
 from sfumato.metrics.calibration import error_of_bins
-from sfumato.metrics.classwise import class_bin_index, class_gaps
+from sfumato.metrics.classwise import (
+    class_bin_index,
+    class_gaps,
+    class_mass_gaps,
+    class_mass_index,
+)
 from sfumato.metrics.confidence import (
     accuracy_of_groups,
     average_of_groups,
@@ -22,7 +27,7 @@ from sfumato.metrics.confidence import (
 from sfumato.metrics.fine_cells import cell_edges, cell_index, cells_per_unit
 from sfumato.metrics.histogram import Groups, group_by_value, mass_bins, width_bins
 from sfumato.metrics.intervals import draw_in_parts
-from sfumato.metrics.score_split import SCORES, Score, losses_by_temperature, split_of_losses
+from sfumato.metrics.score_split import SCORES, split_of_losses, sum_losses
 from sfumato.metrics.scored_samples import Samples, flat_rows, score
 from sfumato.metrics.selective import (
     accuracy_at_coverage_of_groups,
@@ -60,7 +65,8 @@ class Evaluation:
         num_bins: bins of the calibration errors.
         ignore_index: label of entries that count for nothing.
         validate: check the values.
-        splits: whether NLL and Brier score are split into calibration and refinement, too.
+        splits: also what takes many passes: NLL and Brier score split into calibration and
+            refinement, and the classwise ACE.
     """
 
     def __init__(
@@ -89,10 +95,19 @@ class Evaluation:
             ignore_index=ignore_index,
             validate=False,
         )
-        self.losses = {
-            name: losses_by_temperature(self.rows, self.labels, name)
-            for name in (SCORES if splits else ())
-        }
+        self.splits = splits
+        # Of logits the parts are exact where a probability is too small for its precision.
+        self.scores = self.rows
+        if splits and from_logits:
+            self.scores, _ = flat_rows(
+                predictions,
+                target,
+                from_logits=True,
+                ignore_index=ignore_index,
+                validate=False,
+                softmax=False,
+            )
+        self.from_logits = from_logits
         self.one_each = target.ndim == 1
         self.unit = self._units(target, ignore_index)
         self.num_units = len(self.labels) if self.one_each else len(target)
@@ -113,9 +128,21 @@ class Evaluation:
         gaps = class_gaps(self.rows, self.labels, self.num_bins)
         total = torch.tensor(float(len(self.labels)))
         numbers["classwise_ece"] = gaps.abs().sum() / total / len(gaps)
-        for name, losses in self.losses.items():
-            numbers |= _parts(name, losses.clamp(max=-_IMPOSSIBLE).mean(0))
+        if self.splits:
+            gaps = class_mass_gaps(self.rows, self.labels, self.num_bins)
+            numbers["classwise_ace"] = gaps.abs().sum() / total / len(gaps)
+            numbers |= _parts(self.sum_losses(None, 1)[0] / total)
         return {name: float(value) for name, value in numbers.items()}
+
+    def sum_losses(self, unit: Tensor | None, num_units: int) -> Tensor:
+        """`sum_losses` of `score_split`, (U, 2, 33)."""
+        return sum_losses(
+            self.scores,
+            self.labels,
+            are_logits=self.from_logits,
+            unit=unit,
+            num_units=num_units,
+        )
 
     def resample(self, resamples: int, *, generator: torch.Generator | None) -> dict[str, Tensor]:
         """Every metric of every resample, (R,) each.
@@ -186,18 +213,25 @@ class ScoreSums:
         brier = squared_errors(evaluation.rows, evaluation.labels)
         scores = torch.stack([torch.ones_like(brier), likelihood, brier], 1)
         self.scores = self._by_unit(scores, unit)  # (U, 3)
-        self.losses = {
-            name: self._by_unit(losses.clamp(max=-_IMPOSSIBLE), unit)
-            for name, losses in evaluation.losses.items()
-        }  # (U, 33) each
         self._class_bins(evaluation.rows, evaluation.labels, unit)
+        self.losses: Tensor | None = None
+        if evaluation.splits:
+            places = torch.arange(num_units, device=brier.device) if unit is None else unit
+            self.losses = evaluation.sum_losses(places, num_units).flatten(1)  # (U, 66)
+            self.mass_gaps = _mass_gaps(evaluation, places, num_units)
 
     def measure(self, weights: Tensor) -> dict[str, Tensor]:
-        """nll, brier, their parts and classwise_ece of the resamples `weights`, (R,) each."""
+        """nll, brier, their parts and the classwise errors of the resamples, (R,) each."""
         total, likelihood, brier = (weights @ self.scores).unbind(1)
         parts: dict[str, Tensor] = {}
-        for name, losses in self.losses.items():
-            parts |= _parts(name, weights @ losses / total.unsqueeze(1))
+        if self.losses is not None:
+            losses = weights @ self.losses / total.unsqueeze(1)
+            gaps = (weights.to(self.mass_gaps.dtype) @ self.mass_gaps).abs_().sum(1).double()
+            classes = self.class_total.shape[1]
+            parts = {
+                **_parts(losses.unflatten(1, (2, -1))),
+                "classwise_ace": gaps / total / classes,
+            }
         return {
             **parts,
             "nll": torch.where(likelihood > _IMPOSSIBLE / 2, -likelihood / total, torch.inf),
@@ -234,14 +268,30 @@ class ScoreSums:
         return (above.abs().sum(1) + first.abs()).mean(0)
 
 
-def _parts(name: Score, losses: Tensor) -> dict[str, Tensor]:
-    """Calibration and refinement of mean losses (..., 33); NaN where a label was impossible."""
-    parts = split_of_losses(losses)
-    known = parts.score < -_IMPOSSIBLE / 1e30
-    return {
-        f"{name}_calibration": parts.calibration.where(known, torch.nan),
-        f"{name}_refinement": parts.refinement.where(known, torch.nan),
-    }
+def _mass_gaps(evaluation: Evaluation, unit: Tensor, num_units: int) -> Tensor:
+    """Sums of p - 1[y = c] over each unit, class and equal-mass bin, (U, C B), float32.
+
+    The edges of the bins stay those of the whole sample, so that a resample is one product.
+    """
+    rows, labels = evaluation.rows, evaluation.labels
+    size = rows.shape[1] * evaluation.num_bins
+    gaps = torch.zeros(num_units * size, dtype=torch.float32, device=rows.device)
+    if len(rows):
+        values = rows.float()
+        values = values.scatter_add(1, labels.unsqueeze(1), -torch.ones_like(values[:, :1]))
+        member = class_mass_index(rows, evaluation.num_bins) + unit.unsqueeze(1) * size
+        gaps.index_add_(0, member.flatten(), values.flatten())
+    return gaps.view(num_units, size)
+
+
+def _parts(losses: Tensor) -> dict[str, Tensor]:
+    """Calibration and refinement of both scores, of mean losses (..., 2, 33)."""
+    found: dict[str, Tensor] = {}
+    for name, each in zip(SCORES, losses.unbind(-2), strict=True):
+        parts = split_of_losses(each)
+        found[f"{name}_calibration"] = parts.calibration
+        found[f"{name}_refinement"] = parts.refinement
+    return found
 
 
 def sparse(row: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

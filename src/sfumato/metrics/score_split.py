@@ -16,7 +16,8 @@ SCORES: tuple[Score, ...] = ("nll", "brier")
 # 33 temperatures from 0.1 to 10, the middle one exactly 1.
 LOG_TEMPERATURES = tuple(math.log(10) * step / 16 for step in range(-16, 17))
 _NO_CHANGE = len(LOG_TEMPERATURES) // 2
-_CHUNK = 4_000_000
+_CHUNK = 32_000  # entries at a time: they stay in the cache
+_LARGEST = 1e300
 
 
 class ScoreSplit(NamedTuple):
@@ -72,29 +73,66 @@ def score_split(
     """
     check_choice("score", score, SCORES)
     rows, labels = flat_rows(probs, target, ignore_index=ignore_index, validate=validate)
-    return split_of_losses(losses_by_temperature(rows, labels, score).mean(0))
+    losses = sum_losses(rows, labels)
+    return split_of_losses(losses[0, SCORES.index(score)] / len(labels))
 
 
-def losses_by_temperature(rows: Tensor, labels: Tensor, score: Score) -> Tensor:
-    """Score of each row (M, C) after each temperature, (M, 33), float64."""
-    out = torch.empty(len(rows), len(LOG_TEMPERATURES), dtype=torch.float64, device=rows.device)
+def sum_losses(
+    rows: Tensor,
+    labels: Tensor,
+    *,
+    are_logits: bool = False,
+    unit: Tensor | None = None,
+    num_units: int = 1,
+) -> Tensor:
+    """NLL and Brier score after each temperature, summed up over units, (U, 2, 33), float64.
+
+    Args:
+        rows: probabilities or logits, (M, C).
+        labels: class indices, (M,).
+        are_logits: what the rows are.
+        unit: what each row belongs to, (M,); None puts all into one.
+        num_units: number of units U.
+
+    Losses that are infinite count as 1e300, so that they can be left out of a resample.
+    """
+    shape = (num_units, 2, len(LOG_TEMPERATURES))
+    sums = torch.zeros(shape, dtype=torch.float64, device=rows.device)
     step = max(1, _CHUNK // rows.shape[1])
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        log_probs, own = rows[part].log(), labels[part].unsqueeze(1)
-        for place, log_temperature in enumerate(LOG_TEMPERATURES):
-            scaled = (log_probs * math.exp(-log_temperature)).log_softmax(1)
-            label = scaled.gather(1, own).squeeze(1).double()
-            if score == "nll":
-                out[part, place] = -label
-            else:
-                squares = scaled.exp().square_().sum(1, dtype=torch.float64)
-                out[part, place] = squares - 2 * label.exp() + 1
-    return out
+        scores = rows[part] if are_logits else rows[part].log()
+        losses = _losses(scores, labels[part]).clamp_(max=_LARGEST)  # (2, 33, m)
+        if unit is None:
+            sums[0] += losses.sum(2)
+        else:
+            sums.index_add_(0, unit[part], losses.permute(2, 0, 1))
+    return sums
+
+
+def _losses(scores: Tensor, labels: Tensor) -> Tensor:
+    """NLL and Brier score of softmax(scores / T) for each temperature, (2, 33, m).
+
+    Classes first, and one exponential for both scores: with p^b and its sum S, the NLL is
+    log S - b log p_y and the sum of squares that of p^2b over S^2.
+    """
+    planes = scores.T.contiguous()
+    planes = planes - planes.amax(0)
+    own = planes.gather(0, labels.unsqueeze(0)).double()  # (1, m)
+    sums, squares = planes.new_empty(2, len(LOG_TEMPERATURES), len(labels))
+    inverse = [math.exp(-each) for each in LOG_TEMPERATURES]
+    for place, factor in enumerate(inverse):
+        powers = torch.mul(planes, factor).exp_()
+        torch.sum(powers, 0, out=sums[place])
+        torch.sum(powers.square_(), 0, out=squares[place])
+    sums, squares = sums.double(), squares.double()
+    label = own * own.new_tensor(inverse).unsqueeze(1) - sums.log()
+    return torch.stack([-label, squares / sums.square() - 2 * label.exp() + 1])
 
 
 def split_of_losses(losses: Tensor) -> ScoreSplit:
     """The split of mean losses after each temperature, (..., 33)."""
+    losses = losses.where(~(losses > _LARGEST / 1e30), torch.inf)
     total = losses[..., _NO_CHANGE]
     grid = torch.tensor(LOG_TEMPERATURES, dtype=torch.float64, device=losses.device)
     best = losses.nan_to_num(nan=torch.inf).argmin(-1).clamp(1, len(grid) - 2)

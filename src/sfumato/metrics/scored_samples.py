@@ -147,15 +147,19 @@ def flat_rows(
     from_logits: bool = False,
     ignore_index: int = -100,
     validate: bool = True,
+    softmax: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Probabilities (M, C) and labels (M,) of the samples that are not ignored."""
+    """Probabilities (M, C) and labels (M,) of the samples that are not ignored.
+
+    With `softmax=False` logits stay logits.
+    """
     predictions, target = numpy_to_tensor(predictions), numpy_to_tensor(target)
     values, label, valid = _prepare(
         predictions, target, from_logits=from_logits, ignore_index=ignore_index
     )
     if validate and not from_logits:
         check_distribution("probs", predictions, valid=valid)
-    if from_logits:
+    if from_logits and softmax:
         values = values.softmax(1)
         if validate:
             _check_rows(values.select(1, 0).isfinite(), valid, _FINITE)

@@ -10,6 +10,7 @@ from sfumato.report.audit_sentences import number, time_text
 from sfumato.report.statistics import verdict_of_interval
 
 TITLE = "Can these confidences be trusted?"
+_PARTS = ("calibration", "refinement")
 _VERDICT_HEAD = ("model", "says %", "is right %", "gap in points [95 %]", "ECE % [95 %]")
 
 
@@ -47,6 +48,9 @@ def detail_tables(found: Mapping[str, Any]) -> list[AuditTable]:
 def shared_tables(found: Mapping[str, Any]) -> list[AuditTable]:
     """What is about all models: likelihood and ranking, comparisons, scaling."""
     tables = [_ranking(found)]
+    split = [model for model in found["models"] if "nll_calibration" in model["metrics"]]
+    if split:
+        tables.append(_score_parts(split))
     for compared in found["comparisons"]:
         title = (
             f"{compared['second']} against {compared['first']}, same {compared['samples']} samples"
@@ -123,6 +127,18 @@ def _ranking(found: Mapping[str, Any]) -> AuditTable:
     ]
     head = ["model", *(_title(key) for key in known)]
     return AuditTable("Likelihood, and which to reject", head, rows)
+
+
+def _score_parts(models: Sequence[Mapping[str, Any]]) -> AuditTable:
+    """Both scores as what one temperature would take away and what would remain."""
+    parts = [f"{score}_{part}" for score in ("nll", "brier") for part in _PARTS]
+    rows = [
+        [model["name"], *(metric_text(model["metrics"], part) for part in parts)]
+        for model in models
+    ]
+    head = ["model", *(_title(part) for part in parts)]
+    title = "What one temperature would repair (calibration), and what would remain [95 %]"
+    return AuditTable(title, head, rows, on_page_only=True)
 
 
 def _plain(metrics: Mapping[str, Any], key: str) -> str:

@@ -86,6 +86,8 @@ _SECONDARY = {
     *("flip_rate", "cec", "temperature", "order"),
     *("ar_1", "ar_10", "ar_small", "ar_medium", "ar_large"),
     *("brier", "mce", "classwise_ece", "augrc", "overconfidence", "underconfidence"),
+    *("classwise_ace", "nll_calibration", "nll_refinement"),
+    *("brier_calibration", "brier_refinement"),
     *("average_confidence", "mean_objectness", "label_consistency"),
 }
 _SECONDARY_IDS = {

@@ -17,6 +17,7 @@ from sfumato.metrics.intervals import check_resampling, draw_in_parts, intervals
 from sfumato.metrics.resampling import Evaluation
 
 BINS = 15
+_CHEAP = 2_000_000  # logits up to which the parts of the scores are measured, too
 
 
 def measure_split(
@@ -37,9 +38,10 @@ def measure_split(
         names: the metrics that are wanted, or None for all.
 
     Returns:
-        Metrics as `evaluate_predictions` names them; `ece_floor`, the ECE that a perfectly
-        calibrated network with these confidences would show; with a posterior
-        `true_calibration_error`, sample by sample, and `true_ece`, in the bins of `ece`.
+        Metrics as `evaluate_predictions` names them, without its `splits` beyond 2 million logits
+        and where `names` are given; `ece_floor`, the ECE that a perfectly calibrated network with
+        these confidences would show; with a posterior `true_calibration_error`, sample by sample,
+        and `true_ece`, in the bins of `ece`.
     """
     evaluation = Evaluation(
         found.logits,
@@ -48,6 +50,7 @@ def measure_split(
         num_bins=BINS,
         ignore_index=-100,
         validate=True,
+        splits=names is None and found.logits.numel() <= _CHEAP,
     )
     probs = found.logits.softmax(1)
     values = evaluation.measure()

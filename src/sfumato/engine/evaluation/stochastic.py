@@ -52,7 +52,8 @@ class SampleCurve(nn.Module):
     def measure(self, labels: Tensor) -> dict[str, Any]:
         """NLL, accuracy and ECE against the number of samples, of all images seen."""
         found = [
-            evaluate_predictions(labels, logits=torch.cat(self._seen[size])) for size in self.sizes
+            evaluate_predictions(labels, logits=torch.cat(self._seen[size]), splits=False)
+            for size in self.sizes
         ]
         names = ("nll", "accuracy", "ece")
         return {"sizes": self.sizes, **{name: [each[name] for each in found] for name in names}}

@@ -40,7 +40,7 @@ def measure_labels(
         return dict.fromkeys(("accuracy", "nll", "ece"), math.nan)
     if note is not None:
         note(found.logits, found.labels)
-    values = evaluate_predictions(found.labels, logits=found.logits)
+    values = evaluate_predictions(found.labels, logits=found.logits, splits=False)
     measured = {name: float(values[name]) for name in ("accuracy", "nll", "ece")}
     if scaled:
         rows = found.logits.double()

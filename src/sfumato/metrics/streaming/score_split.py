@@ -11,10 +11,11 @@ from torchmetrics import Metric
 from sfumato._core.checks import check_choice
 from sfumato.metrics.score_split import (
     LOG_TEMPERATURES,
+    SCORES,
     Score,
     ScoreSplit,
-    losses_by_temperature,
     split_of_losses,
+    sum_losses,
 )
 from sfumato.metrics.scored_samples import flat_rows
 
@@ -45,7 +46,7 @@ class StreamingScoreSplit(Metric):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_choice("score", score, ("nll", "brier"))
+        check_choice("score", score, SCORES)
         self.score: Score = score
         self.from_logits, self.ignore_index, self.validate = from_logits, ignore_index, validate
         zeros = torch.zeros(len(LOG_TEMPERATURES) + 1, dtype=torch.float64)  # the last counts
@@ -59,8 +60,10 @@ class StreamingScoreSplit(Metric):
             from_logits=self.from_logits,
             ignore_index=self.ignore_index,
             validate=self.validate,
+            softmax=False,
         )
-        self.score_sums[:-1] += losses_by_temperature(rows, labels, self.score).sum(0)
+        sums = sum_losses(rows, labels, are_logits=self.from_logits)
+        self.score_sums[:-1] += sums[0, SCORES.index(self.score)]
         self.score_sums[-1] += len(labels)
 
     def compute(self) -> ScoreSplit:
