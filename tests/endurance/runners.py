@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class Runner:
         out: where runs and report go; what it says goes beside them.
         more: further arguments.
         is_cold: start it as a user does, with a new interpreter for each process.
+        prepare: is called in a warm process before the command.
         variables: of the environment, besides ours.
     """
 
@@ -53,6 +54,7 @@ class Runner:
         out: Path,
         *more: object,
         is_cold: bool = False,
+        prepare: Callable[[], None] | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
         words = ["run", study, "--out", out, "--threads", 1, "--quiet", *(more or ["--workers", 2])]
@@ -72,7 +74,7 @@ class Runner:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(_PRELOADED)
             self._process = context.Process(
-                target=_command, args=(arguments, str(self.log), environment)
+                target=_command, args=(arguments, str(self.log), environment, prepare)
             )
             self._process.start()
         self.pid: int = self._process.pid
@@ -100,7 +102,12 @@ class Runner:
             raise BrokenPromiseError(f"the study ended with {self.status}: {said[-3000:]}")
 
 
-def _command(arguments: list[str], log: str, environment: dict[str, str]) -> None:
+def _command(
+    arguments: list[str],
+    log: str,
+    environment: dict[str, str],
+    prepare: Callable[[], None] | None,
+) -> None:
     """The command line in a forked process, which forks its workers."""
     os.setsid()
     os.environ.update(environment)
@@ -114,6 +121,8 @@ def _command(arguments: list[str], log: str, environment: dict[str, str]) -> Non
     from sfumato.cli import main
 
     torch.set_num_threads(1)
+    if prepare is not None:
+        prepare()
     forked = multiprocessing.get_context("fork")
     sys.argv = ["sfumato", *arguments]
     with mock.patch.object(multiprocessing, "get_context", return_value=forked):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -10,7 +11,7 @@ from unittest import mock
 import pytest
 
 from sfumato import labels
-from tests.endurance import files, load, losses, metrics, smoothing
+from tests.endurance import files, kills, load, losses, metrics, smoothing
 from tests.endurance.__main__ import read_records, write_records
 from tests.endurance.campaign import Attack, BrokenPromiseError, Drawn, Record, run_campaign
 
@@ -101,3 +102,11 @@ def test_load_sees_memory_and_handles_that_grow(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(load, "handles", iter((3, 3, 3, 4)).__next__)
     with pytest.raises(BrokenPromiseError, match="mbls, 40: 1 more files are open"):
         load.steps_of_a_loss("mbls", 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", sorted(set(kills.SCENES), key=lambda each: each.__name__))
+def test_a_disturbed_study_ends_with_the_same_numbers(scene: Callable[..., None]) -> None:
+    """Each scene of the campaign once, on the smallest study."""
+    number = next(n for n in range(0, 1000, 3) if kills.SCENES[n // 3] is scene)
+    kills.KILLS.trial(number)
