@@ -30,6 +30,7 @@ def _classification(folder: Path) -> dict[str, Any]:
             "context": True,
             "corruptions": ["brightness"],
             "severities": [1],
+            "alexnet": "cifar10",
             "perturbations": ["brightness"],
             "attacks": {"fgsm": {"name": "fgsm", "epsilon": 0.01}},
         },

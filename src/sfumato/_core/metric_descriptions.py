@@ -43,6 +43,7 @@ DESCRIPTIONS: dict[str, Description] = {
     "overconfidence": Description("overconfidence", "lower", "share"),
     "underconfidence": Description("underconfidence", "lower", "share"),
     "average_confidence": Description("mean confidence", None, "share"),
+    "relative_confidence": Description("relative confidence", "higher", "share"),
     "aurc": Description("AURC", "lower", "share"),
     "augrc": Description("AUGRC", "lower", "share"),
     "accuracy_at_80": Description("accuracy at 80 % coverage", "higher", "share"),
@@ -56,6 +57,9 @@ DESCRIPTIONS: dict[str, Description] = {
     "consistency": Description("consistency", "higher", "share"),
     "flip_rate": Description("flip rate", "lower", "share"),
     "cec": Description("CEC", "lower", "nonnegative"),
+    "mean_ce": Description("mCE", "lower", "nonnegative"),
+    "mean_cnll": Description("mCNLL", "lower", "nonnegative"),
+    "mean_cece": Description("mCECE", "lower", "nonnegative"),
     "success_rate": Description("success rate", "lower", "share"),
     # Of objects in images.
     "mean_objectness": Description("mean objectness", None, "share"),

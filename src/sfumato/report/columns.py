@@ -47,10 +47,11 @@ class Column:
         """Whether it is shown at first, before a reader asks for every metric."""
         if self.id == "context.average_confidence":
             return True
-        by_class = self.split.rpartition(".")[2].startswith(_BY_CLASS)
+        last = self.split.rpartition(".")[2]
         if self.split.startswith(_CHANGED):
             return self.key in ("error", "success_rate")
-        return not (by_class or self.key in _SECONDARY or self.id in _SECONDARY_IDS)
+        aside = last.startswith(_BY_CLASS) or last in _SECONDARY_SPLITS
+        return not (aside or self.key in _SECONDARY or self.id in _SECONDARY_IDS)
 
     def number(self, value: float, *, sign: bool = False) -> str:
         """As shown in tables: `83.1` for the share 0.831, three decimals for other metrics."""
@@ -88,7 +89,7 @@ _SECONDARY = {
     *("brier", "mce", "classwise_ece", "augrc", "overconfidence", "underconfidence"),
     *("classwise_ace", "nll_calibration", "nll_refinement"),
     *("brier_calibration", "brier_refinement"),
-    *("average_confidence", "mean_objectness", "label_consistency"),
+    *("average_confidence", "relative_confidence", "mean_objectness", "label_consistency"),
 }
 _SECONDARY_IDS = {
     *("corrupted.nll", "scaled.corrupted.nll"),
@@ -97,6 +98,7 @@ _SECONDARY_IDS = {
     *("corrupted.ece", "scaled.corrupted.ece"),  # of few images: mostly the scatter of bins
     *("test.true_ece", "scaled.true_ece"),
 }
+_SECONDARY_SPLITS = {"relative_to_baseline", "train"}
 _BY_CLASS = "class_"
 _CHANGED = ("attacked.", "frequency.")  # how often it errs comes first, of images made for that
 _FLOOR = "_floor"

@@ -11,6 +11,7 @@ from sfumato.report.columns import Column, columns_of
 from sfumato.report.judgement import judge_column
 from sfumato.report.merge import baselines
 from sfumato.report.read import MethodResults, StudyResults
+from sfumato.report.relative import with_relative_scores
 from sfumato.report.statistics import Difference, Estimate
 
 PARETO_IDS = ("test.accuracy", "test.ece", "corrupted.error")
@@ -56,6 +57,7 @@ class Findings:
 
 def compare_methods(results: StudyResults) -> Findings:
     """Estimates, paired differences, costs and the Pareto front of a study."""
+    results = with_relative_scores(results)
     columns = columns_of(run.metrics for method in results.methods for run in method.runs)
     chosen = baselines(results.methods)
     rows = [_row(method, chosen[method.name]) for method in results.methods]

@@ -8,6 +8,8 @@ from sfumato.report.columns import Column
 from sfumato.report.findings import Findings
 from sfumato.report.statistics import Estimate
 
+_USUAL_BINS = 15
+
 
 def note(findings: Findings) -> str:
     """The lines under a table: only what occurs in it is explained."""
@@ -29,7 +31,17 @@ def note(findings: Findings) -> str:
             "images; where even the larger of two numbers could be that of such a network, or "
             "their two floors differ as much as they do, there is no verdict."
         )
-    return " ".join(parts)
+    return " ".join([*parts, *_bins(findings)])
+
+
+def _bins(findings: Findings) -> list[str]:
+    """Where a calibration error has another number of bins than the usual 15."""
+    runs = [run for row in findings.rows for run in row.method.runs]
+    found = [(run.config.get("evaluate") or {}).get("bins", _USUAL_BINS) for run in runs]
+    counts = sorted({each[0] if isinstance(each, list) else each for each in found})
+    if counts in ([], [_USUAL_BINS]):
+        return []
+    return [f"Calibration errors have {listed([str(each) for each in counts])} bins."]
 
 
 def images_are_counted(findings: Findings, columns: Sequence[Column]) -> bool:

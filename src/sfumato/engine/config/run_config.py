@@ -21,6 +21,7 @@ from sfumato.engine.config.parts import parts, resolve_part
 from sfumato.engine.config.sections import Strict, TrainConfig, parse
 from sfumato.engine.config.task_rules import check_task
 from sfumato.engine.config.weight_files import with_digest
+from sfumato.metrics.corruption_ratio import alexnet_scores
 
 
 class TemporalConfig(Strict):
@@ -125,7 +126,12 @@ class EvaluateConfig(Strict):
     images after a temperature that was fitted on validation predictions, `normalised` how well
     normalised logits, with the norm that validation predictions ask for, say which to keep.
     `attacks` are gradient attacks and `frequency` damage in single bands of frequencies, both on
-    the first `corrupted_images`. `own` are functions of the user's by import path. Attacks and
+    the first `corrupted_images`. `train` measures the training set too, augmented as it is trained
+    on (but not mixed). `bins` is the number of bins of calibration errors and reliability diagrams;
+    of a list, the first is that, and the others give further errors (`ece_10`). `temperature: ece`
+    is chosen by ECE from the grid 0.1, 0.2, ... 10 of released codes, `both` measures both.
+    `alexnet` names the table of AlexNet's scores that corrupted images are measured relative to
+    (mCE, mCNLL, mCECE). `own` are functions of the user's by import path. Attacks and
     functions have a title each, under which their numbers stand in `metrics.json`.
     """
 
@@ -136,10 +142,13 @@ class EvaluateConfig(Strict):
     ensemble_sizes: list[int] = Field([])
     context: bool = Field(False, exclude_if=_unused)
     perturbations: Literal["all"] | list[str] = Field([], exclude_if=_unused)
-    temperature: bool = Field(False, exclude_if=_unused)
+    temperature: bool | Literal["nll", "ece", "both"] = Field(False, exclude_if=_unused)
     normalised: bool = Field(False, exclude_if=_unused)
     attacks: dict[str, AttackConfig] = Field({}, exclude_if=_unused)
     frequency: FrequencyConfig | None = Field(None, exclude_if=_unused)
+    train: bool = Field(False, exclude_if=_unused)
+    bins: int | list[int] = Field(15, exclude_if=lambda value: value in (15, [15]))
+    alexnet: Literal["cifar10", "cifar100", "imagenet"] | None = Field(None, exclude_if=_unused)
     own: dict[str, dict[str, Any]] = Field({}, exclude_if=_unused)
 
     @field_validator("own", mode="before")
@@ -160,7 +169,36 @@ class EvaluateConfig(Strict):
         if any(size < 1 for size in self.ensemble_sizes):
             raise ValueError(f"ensemble_sizes must be at least 1, got {self.ensemble_sizes}")
         check_titles(self.attacks, "attacks")
+        bins = self.all_bins
+        if not bins or min(bins) < 1 or len(set(bins)) < len(bins):
+            raise ValueError(f"bins must be different numbers of 1 or more, got {self.bins}")
         return self
+
+    @model_validator(mode="after")
+    def _comparable(self) -> EvaluateConfig:
+        """AlexNet was measured on the benchmark's types, of which at least one is needed."""
+        if self.alexnet is None:
+            return self
+        names = self.corruption_names
+        if not names:
+            raise ValueError("alexnet compares corrupted images: give corruptions, such as all")
+        for name in names:
+            alexnet_scores(self.alexnet, "error", names=[name])
+        return self
+
+    @property
+    def all_bins(self) -> list[int]:
+        """Numbers of bins, the usual one first."""
+        return [self.bins] if isinstance(self.bins, int) else list(self.bins)
+
+    @property
+    def temperatures(self) -> tuple[Literal["nll", "ece"], ...]:
+        """By what temperatures are chosen."""
+        if self.temperature == "both":
+            return ("nll", "ece")
+        if self.temperature == "ece":
+            return ("ece",)
+        return ("nll",) if self.temperature else ()
 
     @property
     def corruption_names(self) -> tuple[str, ...]:

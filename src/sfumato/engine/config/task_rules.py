@@ -97,7 +97,7 @@ def _check_untrained(config: RunConfig) -> None:
 
 _OF_CLASSIFIERS = (
     *("ensemble_sizes", "perturbations", "temperature", "normalised", "context", "own"),
-    *("attacks", "frequency"),
+    *("attacks", "frequency", "train", "alexnet"),
 )
 
 
@@ -132,6 +132,10 @@ def _check_segment(config: RunConfig) -> None:
     _require(not wanted.corruption_names, "evaluate.corruptions is for task: classify")
     for name in _OF_CLASSIFIERS:
         _require(not getattr(wanted, name), f"evaluate.{name} is for task: classify")
+    _require(
+        len(wanted.all_bins) == 1,
+        f"evaluate.bins: label maps are measured with one number of bins, got {wanted.bins}",
+    )
     if config.class_weight != "equal":
         takers = [each.name for each in parts("loss").values() if each.takes("class_weight")]
         _require(

@@ -100,7 +100,13 @@ class Changer:
 
 
 def measure_attack(
-    attacked: Arrays, clean: Tensor, labels: Tensor, *, replicates: Replicates, split: str
+    attacked: Arrays,
+    clean: Tensor,
+    labels: Tensor,
+    *,
+    replicates: Replicates,
+    split: str,
+    num_bins: int,
 ) -> dict[str, Any]:
     """Error, NLL and calibration under attack, and `success_rate`.
 
@@ -110,6 +116,7 @@ def measure_attack(
         labels: of the images.
         replicates: where the resampled metrics go.
         split: what they are called there.
+        num_bins: bins of the calibration errors.
 
     Returns:
         The metrics with their intervals; `success_rate` is the share of right predictions that the
@@ -123,7 +130,9 @@ def measure_attack(
         return fooled / right.clamp_min(1.0)
 
     shares = {"success_rate": success} if bool(clean.any()) else {}
-    return measure_cells(scores, labels, replicates=replicates, split=split, shares=shares)
+    return measure_cells(
+        scores, labels, replicates=replicates, split=split, shares=shares, num_bins=num_bins
+    )
 
 
 def measure_bands(
@@ -133,11 +142,12 @@ def measure_bands(
     frequencies: Sequence[float],
     replicates: Replicates,
     split: str,
+    num_bins: int,
 ) -> dict[str, Any]:
     """Means over the bands with their intervals, and the curve; Args as in `measure_attack`."""
     scores = stack_cells(cells)
-    means = measure_cells(scores, labels, replicates=replicates, split=split)
-    found = scores.table()._asdict()
+    means = measure_cells(scores, labels, replicates=replicates, split=split, num_bins=num_bins)
+    found = scores.table(num_bins)._asdict()
     curve = {name: found[name].tolist() for name in ("error", "nll", "ece")}
     return {**means, "frequencies": list(frequencies), "cells": curve}
 

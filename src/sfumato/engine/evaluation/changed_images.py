@@ -28,6 +28,7 @@ class ChangedImages:
         content: all that decides the predictions besides the weights and the change.
         seed: seeds the random numbers of a part of the evaluation, by its name.
         replicates: where resampled metrics go.
+        num_bins: bins of the calibration errors.
         show: whether to draw progress bars.
     """
 
@@ -37,6 +38,7 @@ class ChangedImages:
     content: Mapping[str, Any]
     seed: Callable[[str], None]
     replicates: Replicates
+    num_bins: int
     show: bool
 
     def attacks(self, wanted: Mapping[str, AttackConfig], clean: Tensor) -> dict[str, Any]:
@@ -53,6 +55,7 @@ class ChangedImages:
                         self.part.labels,
                         replicates=self.replicates,
                         split=f"attacked.{title}",
+                        num_bins=self.num_bins,
                     ),
                 }
                 bar.advance(title)
@@ -82,6 +85,7 @@ class ChangedImages:
                     frequencies=wanted.frequencies,
                     replicates=self.replicates,
                     split=f"frequency.{kind}",
+                    num_bins=self.num_bins,
                 )
                 found[kind] = {"change": said, **values}
         return found

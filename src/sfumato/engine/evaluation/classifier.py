@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from sfumato.engine.evaluation.predict import predict, predict_here
 from sfumato.engine.evaluation.prepared import passes_per_image
 from sfumato.engine.evaluation.ranking import measure_normalised
 from sfumato.engine.evaluation.replicates import Replicates
-from sfumato.engine.evaluation.robustness import predict_corrupted
+from sfumato.engine.evaluation.robustness import predict_corrupted, relative_scores
 from sfumato.engine.evaluation.split_metrics import measure_split, posterior_of, reliability_bins
 from sfumato.engine.evaluation.steadiness import evaluate_steadiness
 from sfumato.engine.evaluation.stochastic import LogProbabilities, SampleCurve
@@ -34,6 +34,8 @@ from sfumato.engine.runs.directory import Arrays, Predictions, RunDirectory
 from sfumato.engine.runs.progress import progress_bar
 from sfumato.predictions import DeepEnsemble, MCDropout, TemperatureScaler
 
+_OF_TRAINING = ("accuracy", "nll", "ece", "aece")
+_SPLITS = {"nll": "scaled", "ece": "scaled_by_ece"}
 _SCALED = ("nll", "ece", "aece", "aurc", "accuracy_at_80", "true_calibration_error", "true_ece")
 
 
@@ -98,9 +100,30 @@ class Evaluator:
             found,
             posterior=posterior_of(dataset),
             replicates=self.replicates if is_test else None,
+            bins=self.config.evaluate.all_bins,
         )
-        bins = reliability_bins(found)
+        bins = reliability_bins(found, self.config.evaluate.all_bins[0])
         return {**values, "samples": len(found.labels), "reliability": bins}
+
+    def training_set(self, loader: TensorLoader) -> None:
+        """Measure the training set as the loader augments it; all processes take part."""
+
+        def compute() -> dict[str, Any]:
+            self._seed("train")
+            with progress_bar("predicting train", len(loader), show=self.show) as bar:
+                found = predict(self.predictor, loader, self.fabric, bar)
+            bins = self.config.evaluate.all_bins
+            values = measure_split(found, names=_OF_TRAINING, bins=bins)
+            return {**values, "samples": len(found.labels)}
+
+        predict_content = self.config.predict.model_dump(mode="json")
+        content = {"predict": predict_content, "bins": self.config.evaluate.all_bins}
+        if self.fabric.world_size == 1:
+            self.metrics["train"] = self.run.keep("train", content, compute)
+            return
+        values = compute()  # of all processes together
+        if self.fabric.is_global_zero:
+            self.metrics["train"] = self.run.keep("train", content, lambda: values)
 
     def finish(self, test: ArrayDataset) -> dict[str, Any]:
         """The evaluations that one process does alone, and all metrics of the run."""
@@ -113,25 +136,25 @@ class Evaluator:
             )
         if wanted.context:
             self._context(test)
-        scaler = self._fitted_scaler() if wanted.temperature else None
-        if scaler is not None:
-            self.metrics["scaled"] = self._scaled(scaler, test)
+        scalers = {_SPLITS[method]: self._fitted_scaler(method) for method in wanted.temperatures}
+        for split, scaler in scalers.items():
+            self.metrics[split] = self._scaled(split, scaler, test)
         if wanted.normalised:
             held_out, found = map(self.run.read_predictions, ("validation", "test"))
             self.metrics["normalised"] = measure_normalised(held_out, found, self.replicates)
-        self._damaged(test, scaler)
+        self._damaged(test, scalers)
         if wanted.own:
             self.metrics["own"] = {title: self._own(title, test) for title in wanted.own}
         self.replicates.write(self.run.path)
         return self.metrics
 
-    def _damaged(self, test: ArrayDataset, scaler: TemperatureScaler | None) -> None:
+    def _damaged(self, test: ArrayDataset, scalers: Mapping[str, TemperatureScaler]) -> None:
         """What is measured of the first test images after something was done to them."""
         wanted, part = self.config.evaluate, test
         if wanted.corrupted_images is not None:
             part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
         if wanted.corruption_names:
-            self._corrupted(part, scaler)
+            self._corrupted(part, scalers)
         if wanted.perturbation_names:
             self.metrics["perturbed"] = self._perturbed(part)
         if wanted.attacks:
@@ -161,19 +184,21 @@ class Evaluator:
         content = {"predict": self.config.predict.model_dump(mode="json"), "own": spec}
         return self.run.keep(what, content, compute)
 
-    def _fitted_scaler(self) -> TemperatureScaler:
-        """With the temperature that suits the validation set best, by NLL."""
+    def _fitted_scaler(self, method: Literal["nll", "ece"]) -> TemperatureScaler:
+        """With the temperature that suits the validation set best, by NLL or by ECE."""
         held_out = self.run.read_predictions("validation")
-        return TemperatureScaler().fit(held_out.logits, held_out.labels)
+        scaler = TemperatureScaler(method, num_bins=self.config.evaluate.all_bins[0])
+        return scaler.fit(held_out.logits, held_out.labels)
 
-    def _scaled(self, scaler: TemperatureScaler, test: ArrayDataset) -> dict[str, Any]:
+    def _scaled(self, split: str, scaler: TemperatureScaler, test: ArrayDataset) -> dict[str, Any]:
         found = self.run.read_predictions("test")
         values = measure_split(
             Predictions(scaler(found.logits), found.labels, found.index),
             posterior=posterior_of(test),
             replicates=self.replicates,
-            split="scaled",
+            split=split,
             names=_SCALED,
+            bins=self.config.evaluate.all_bins,
         )
         return {"temperature": scaler.temperature, **values}
 
@@ -202,39 +227,43 @@ class Evaluator:
             )
 
         content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
-        return self.run.keep(what, content, compute)
+        # What an older version has kept lacks the relative confidence.
+        return self.run.keep(what, {**content, "relative confidence": True}, compute)
 
-    def _corrupted(self, part: ArrayDataset, scaler: TemperatureScaler | None) -> None:
+    def _corrupted(self, part: ArrayDataset, scalers: Mapping[str, TemperatureScaler]) -> None:
         """Robustness cell by cell, so that one more type or severity costs only itself."""
         wanted = self.config.evaluate
         names, severities = wanted.corruption_names, wanted.severities
-        plain, scaled = [], []
+        cells: dict[str, list[Arrays]] = {"": [], **{split: [] for split in scalers}}
         with progress_bar("corruptions", len(names) * len(severities), show=self.show) as bar:
             for name in names:
                 for severity in severities:
-                    cell = self._corrupted_cell(part, name, severity, scaler)
-                    plain.append(cell[0])
-                    scaled += cell[1:]
+                    found = self._corrupted_cell(part, name, severity, list(scalers.values()))
+                    for kept, cell in zip(cells.values(), found, strict=True):
+                        kept.append(cell)
                     bar.advance(f"{name} {severity}")
-        for split, cells in (("corrupted", plain), ("scaled.corrupted", scaled)):
-            if cells:
-                place = self.metrics if split == "corrupted" else self.metrics["scaled"]
-                place["corrupted"] = measure_corrupted(
-                    cells,
-                    part.labels,
-                    names=names,
-                    severities=severities,
-                    replicates=self.replicates,
-                    split=split,
-                )
+        for split, kept in cells.items():
+            place = self.metrics[split] if split else self.metrics
+            place["corrupted"] = measure_corrupted(
+                kept,
+                part.labels,
+                names=names,
+                severities=severities,
+                replicates=self.replicates,
+                split=f"{split}.corrupted" if split else "corrupted",
+                num_bins=wanted.all_bins[0],
+            )
+            if wanted.alexnet is not None:
+                ratios = relative_scores(place["corrupted"], wanted.alexnet)
+                place["corrupted"]["relative_to_alexnet"] = ratios
 
     def _corrupted_cell(
-        self, part: ArrayDataset, name: str, severity: int, scaler: TemperatureScaler | None
+        self, part: ArrayDataset, name: str, severity: int, scalers: Sequence[TemperatureScaler]
     ) -> list[Arrays]:
-        """What is known of each image, from the plain logits and, with a scaler, scaled ones."""
+        """What is known of each image, from the plain logits and from those of each scaler."""
         what = f"corrupted-{name}-{severity}"
 
-        @cache  # one set of passes for both, and none where both are kept
+        @cache  # one set of passes for all, and none where all are kept
         def logits() -> Tensor:
             self._seed(what)
             found, _ = predict_corrupted(
@@ -256,10 +285,9 @@ class Evaluator:
             return self.run.keep_arrays(what, content, compute)
 
         content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
-        cells = [kept(content, lambda plain: plain)]
-        if scaler is not None:
-            cells.append(kept({**content, "temperature": scaler.temperature}, scaler))
-        return cells
+        plain = kept(content, lambda plain: plain)
+        scaled = [kept({**content, "temperature": each.temperature}, each) for each in scalers]
+        return [plain, *scaled]
 
     def _right(self, test: ArrayDataset) -> Tensor:
         """Whether each test image is right, in the order of the data and not of predictions."""
@@ -282,6 +310,7 @@ class Evaluator:
             {"predict": self.config.predict.model_dump(mode="json")},
             self._seed,
             self.replicates,
+            self.config.evaluate.all_bins[0],
             self.show,
         )
 

@@ -32,6 +32,7 @@ def measure_corrupted(
     severities: Sequence[int],
     replicates: Replicates,
     split: str,
+    num_bins: int = 15,
 ) -> dict[str, Any]:
     """Means over all types and severities with their intervals, floors, and the whole table.
 
@@ -42,11 +43,12 @@ def measure_corrupted(
         severities: of each type.
         replicates: where the resampled metrics go.
         split: what they are called there.
+        num_bins: bins of the calibration errors.
     """
     scores = stack_cells(cells)
-    result = measure_cells(scores, labels, replicates=replicates, split=split)
+    result = measure_cells(scores, labels, replicates=replicates, split=split, num_bins=num_bins)
     shape = (len(names), len(severities))
-    found = scores.table()._asdict()
+    found = scores.table(num_bins)._asdict()
     table = {name: found[name].view(shape).tolist() for name in _TABLE}
     return {**result, "names": list(names), "severities": list(severities), "cells": table}
 
@@ -64,6 +66,7 @@ def measure_cells(
     replicates: Replicates,
     split: str,
     shares: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+    num_bins: int = 15,
 ) -> dict[str, Any]:
     """Means over the cells with their floors and intervals.
 
@@ -73,16 +76,19 @@ def measure_cells(
         replicates: where the resampled metrics go.
         split: what they are called there.
         shares: further metrics by name, each a function from weights of the images (R, U) to (R,).
+        num_bins: bins of the calibration errors.
     """
     further = shares or {}
     units = len(labels)
-    values = scores.measure()
+    values = scores.measure(num_bins)
     whole = torch.ones(1, units, dtype=torch.float64)
     values |= {name: float(share(whole)) for name, share in further.items()}
     if not replicates.resamples:
         return values
     check_resampling(units, replicates.resamples, 0.95)
-    draws = scores.resample(replicates.resamples, generator=replicates.generator(units))
+    draws = scores.resample(
+        replicates.resamples, generator=replicates.generator(units), num_bins=num_bins
+    )
     for name, share in further.items():
         generator = replicates.generator(units)
         weights = draw_in_parts(units, replicates.resamples, generator=generator)

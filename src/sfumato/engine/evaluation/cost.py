@@ -99,6 +99,8 @@ def evaluation_cost(
         network.passes = 0
         seconds += timed(lambda: evaluate(damaged, ())) * total / few
         passes += network.passes * total / few
+    if wanted.train:
+        passes += len(data.train) * passes_per_image(config.predict)
     return EvaluationCost(seconds, passes)
 
 

@@ -63,10 +63,10 @@ def measure_pixels(
     return {name: float(found[name]) for name in names}
 
 
-def sums_for(dataset: ArrayDataset) -> PixelSums:
+def sums_for(dataset: ArrayDataset, num_bins: int = 15) -> PixelSums:
     """Empty sums for the classes of a data set."""
     void = NO_VOID if dataset.void is None else dataset.void
-    return PixelSums(dataset.num_classes, dataset.background, void)
+    return PixelSums(dataset.num_classes, dataset.background, void, num_bins)
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class PixelEvaluator:
         batch_size: frames at a time; it changes no number.
         device: where the network is.
         show: whether to draw progress bars.
+        num_bins: bins of the calibration errors.
     """
 
     network: nn.Module
@@ -89,6 +90,7 @@ class PixelEvaluator:
     batch_size: int
     device: torch.device
     show: bool = False
+    num_bins: int = 15
 
     def sums(self, name: str, dataset: ArrayDataset, *, maps: Path | None = None) -> PixelSums:
         """Predict a split; its sums by stream, or by frame where there are under ten streams.
@@ -103,7 +105,10 @@ class PixelEvaluator:
         """
         streams = 0 if dataset.stream is None else len(dataset.stream.unique())
         by_stream = streams >= _STREAMS_TO_DRAW_FROM
-        sums, shown = sums_for(dataset), set(_spread(len(dataset), MAPS) if maps else ())
+        sums, shown = (
+            sums_for(dataset, self.num_bins),
+            set(_spread(len(dataset), MAPS) if maps else ()),
+        )
         smooth, positions = smooth_streams(self.predict.temporal, dataset), itertools.count()
 
         def take(output: Tensor, batch: Sample) -> None:

@@ -24,6 +24,7 @@ from sfumato.engine.runs.progress import progress_bar
 from sfumato.metrics import alexnet_scores, corruption_ratio, evaluate_predictions
 
 METRICS = ("error", "nll", "ece")
+RATIOS = {"error": "mean_ce", "nll": "mean_cnll", "ece": "mean_cece"}
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,19 @@ def robustness_from(content: Mapping[str, Any]) -> Robustness:
     """The inverse of `Robustness.as_dict`."""
     cells = [torch.tensor(content["cells"][name], dtype=torch.float64) for name in METRICS]
     return Robustness(tuple(content["names"]), tuple(content["severities"]), *cells)
+
+
+def relative_scores(
+    corrupted: Mapping[str, Any], baseline: Literal["cifar10", "cifar100", "imagenet"]
+) -> dict[str, Any]:
+    """mCE, mCNLL and mCECE (Eq. 35-37) of what a run reports of corrupted images, to AlexNet.
+
+    Returns:
+        `mean_ce`, `mean_cnll`, `mean_cece`, and under `cells` CE, CNLL and CECE of each type.
+    """
+    ratios = robustness_from(corrupted).relative_to(baseline)
+    means = {name: float(ratios[metric].mean()) for metric, name in RATIOS.items()}
+    return {**means, "cells": {metric: ratios[metric].tolist() for metric in METRICS}}
 
 
 def _damaged(

@@ -13,7 +13,7 @@ from sfumato.corruptions import is_ordered, perturb
 from sfumato.data import ArrayDataset
 from sfumato.data.normalise import Normalise
 from sfumato.engine.evaluation.predict import predict_batches
-from sfumato.metrics import consistency, cross_entropy_consistency
+from sfumato.metrics import consistency, cross_entropy_consistency, relative_confidence
 
 _IMAGES_AT_A_TIME = 16
 
@@ -41,22 +41,24 @@ def evaluate_steadiness(
 
     Returns:
         `consistency` and `flip_rate` (to the frame before; of noise, to the clean first one), and
-        `cec`, the cross-entropy consistency.
+        `cec`, the cross-entropy consistency, and the mean `relative_confidence` of all frames.
     """
     device = data.images.device if device is None else device
     normalise = Normalise(data.images.shape[1], mean, std).to(device)
     generator = torch.Generator().manual_seed(fold_seed(seed, "perturbation", name))
     reference: Literal["previous", "first"] = "previous" if is_ordered(name) else "first"
-    kept, moved = [], []
+    kept, moved, relative = [], [], []
 
-    def sequences() -> Iterator[tuple[Tensor, torch.Size]]:
-        for images in data.images.split(_IMAGES_AT_A_TIME):
+    def sequences() -> Iterator[tuple[Tensor, Tensor]]:
+        parts = (each.split(_IMAGES_AT_A_TIME) for each in (data.images, data.labels))
+        for images, labels in zip(*parts, strict=True):
             frames = perturb(images, name, generator=generator)  # (N, T, C, H, W)
             single = frames.flatten(0, 1).to(device)
-            yield normalise(single, torch.channels_last), frames.shape[:2]
+            yield normalise(single, torch.channels_last), labels.cpu()
 
-    def take(logits: Tensor, shape: torch.Size) -> None:
-        probs = logits.float().cpu().softmax(1).unflatten(0, shape)
+    def take(logits: Tensor, labels: Tensor) -> None:
+        probs = logits.float().cpu().softmax(1).unflatten(0, (len(labels), -1))
+        relative.append(relative_confidence(probs, labels).mean(1))
         kept.append(consistency(probs, reference=reference))
         moved.append(cross_entropy_consistency(probs))
 
@@ -66,4 +68,5 @@ def evaluate_steadiness(
         "consistency": same,
         "flip_rate": 1 - same,
         "cec": float(torch.cat(moved).double().mean()),
+        "relative_confidence": float(torch.cat(relative).double().mean()),
     }

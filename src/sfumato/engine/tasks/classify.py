@@ -61,6 +61,9 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     evaluator = Evaluator(fabric, config, network, directory, loaders.mean, loaders.std, show)
     for name, part in (("validation", data.validation), ("test", data.test)):
         evaluator.clean(name, loaders.evaluation(part))
+    if config.evaluate.train:
+        augmented = loaders.evaluation(data.train, build_augmentation(config.augment))
+        evaluator.training_set(augmented)
     if fabric.is_global_zero:
         directory.write_metrics(evaluator.finish(data.test), training_seconds=seconds)
     fabric.barrier()
@@ -162,8 +165,10 @@ class Loaders:
         full_batches = len(dataset) >= self.config.train.batch_size
         return self._loader(dataset, augment=augment, shuffle=True, drop_last=full_batches)
 
-    def evaluation(self, dataset: ArrayDataset) -> TensorLoader:
-        return self._loader(dataset)
+    def evaluation(
+        self, dataset: ArrayDataset, augment: BatchAugment | None = None
+    ) -> TensorLoader:
+        return self._loader(dataset, augment=augment)
 
     def _loader(
         self,

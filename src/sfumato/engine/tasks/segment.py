@@ -138,6 +138,7 @@ def build_evaluator(
         batch_size=config.train.batch_size,
         device=fabric.device,
         show=show,
+        num_bins=config.evaluate.all_bins[0],
     )
 
 
@@ -160,8 +161,9 @@ def _kept_sums(
         return found.as_dict()
 
     # Rows of another length were kept by a version that measured something else.
-    key = {**content, "length": sums_for(part).length}
+    empty = sums_for(part, evaluator.num_bins)
+    key = {**content, "length": empty.length}
     rows = directory.keep(f"pixels-{name}", key, compute)
     if name == "test" and kept_maps.exists():
         shutil.copytree(kept_maps, directory.path / "maps", dirs_exist_ok=True)
-    return sums_for(part).restore(rows)
+    return empty.restore(rows)
