@@ -133,9 +133,7 @@ def mixes(spec: Any) -> bool:
     return mixing not in (None, "none") or (recipe is not None and recipe.mixing is not None)
 
 
-def _moved(
-    recipe: Recipe, flip: bool | None, crop: int | None, rotation: float | None
-) -> Recipe:
+def _moved(recipe: Recipe, flip: bool | None, crop: int | None, rotation: float | None) -> Recipe:
     return replace(recipe, **_given(flip=flip, crop=crop, rotation=rotation))
 
 

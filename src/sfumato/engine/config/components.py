@@ -61,7 +61,7 @@ def build_loss(
         class_weight: (C,), for losses that weigh classes.
         copies: of each sample in a batch, whose likelihoods are averaged.
     """
-    whole = {} if copies is None else {"reduction": "none"}
+    whole: dict[str, Any] = {} if copies is None else {"reduction": "none"}
     loss = build_part(
         "loss",
         spec,
@@ -161,5 +161,6 @@ def build_inputs(
     if spec is None:
         return None
     mean, std = statistics
-    told = {} if is_own("inputs", resolve_part("inputs", spec).name) else {"mean": mean, "std": std}
+    is_users = is_own("inputs", resolve_part("inputs", spec).name)
+    told: dict[str, Any] = {} if is_users else {"mean": mean, "std": std}
     return build_part("inputs", spec, num_classes=num_classes, **told)
