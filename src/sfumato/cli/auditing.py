@@ -129,7 +129,8 @@ def _audited(
     from sfumato.engine.runs.progress import progress_bar
 
     sources, held_out = (find_sources(names, **finding) for names in named)
-    plans = [plan_reading(source, **labour) for source in (*sources, *held_out)]
+    per_class = target is not None and target.per_class
+    plans = plan_reading(sources, per_class=per_class, **labour) + plan_reading(held_out, **labour)
     steps = sum(plan.steps for plan in plans) + audit_steps(len(sources), len(held_out))
     with progress_bar("auditing", steps, show=show) as bar:
         read = [read_source(plan, reading, bar=bar, **labour) for plan in plans]

@@ -25,7 +25,7 @@ def compare(
 
     Example: `sfumato compare runs/first/runs/25403a2604ab runs/first/runs/54db9936655c`
     """
-    from sfumato.engine.evaluation.audit import compare_files
+    from sfumato.engine.evaluation.audit_comparisons import compare_files
     from sfumato.engine.runs.prediction_files import PredictionFileError, read_run_predictions
     from sfumato.engine.runs.progress import progress_bar
     from sfumato.engine.runs.titles import title_of_run

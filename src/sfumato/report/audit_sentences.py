@@ -128,7 +128,16 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         *(line for model in models for line in threshold_sentences(model)),
         *(drift_sentence(model) for model in models if model.get("drift")),
         *(scaling_sentence(model) for model in scaled),
+        *(sample_sentence(model) for model in models if model.get("sampled")),
     ]
+
+
+def sample_sentence(model: Mapping[str, Any]) -> str:
+    """What comes from a sample of the rows, where they are too many to keep."""
+    return (
+        f"{model['name']} is summed up, not kept: its prediction sets, classwise errors, parts of "
+        f"NLL and Brier score and scaling are those of {model['sampled']['rows']:,} random rows."
+    )
 
 
 def drift_sentence(model: Mapping[str, Any]) -> str:

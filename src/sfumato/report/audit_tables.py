@@ -88,7 +88,14 @@ def model_tables(model: Mapping[str, Any]) -> list[AuditTable]:
 def metrics_table(model: Mapping[str, Any]) -> AuditTable:
     """Every metric with its interval."""
     names = [key for key in model["metrics"] if not key.endswith("_interval")]
-    rows = [[_title(key), metric_text(model["metrics"], key, 2)] for key in names]
+    sampled = (model.get("sampled") or {}).get("metrics", ())
+    rows = [
+        [
+            _title(key) + (", of a sample" if key in sampled else ""),
+            metric_text(model["metrics"], key, 2),
+        ]
+        for key in names
+    ]
     return AuditTable("All numbers", ("metric", "value [95 %]"), rows)
 
 

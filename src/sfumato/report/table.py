@@ -33,7 +33,7 @@ def results_tables(findings: Findings) -> list[Table]:
 
 
 def comparison_table(compared: Mapping[str, Any]) -> Table:
-    """Two models on the same samples, as `engine.evaluation.audit.compare_files` found them."""
+    """Two models on the same samples, as `compare_files` of the engine found them."""
     first, second = str(compared["first"]), str(compared["second"])
     table = Table(
         title=Text(f"{second} against {first}, same {compared['samples']} samples"),

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.engine.evaluation.audit import Summed, audit
+from sfumato.engine.evaluation.audit import audit
+from sfumato.engine.evaluation.audit_sample import RowSample, row_numbers
 from sfumato.engine.evaluation.audit_sums import TimeSums, gap_of, part_sums
-from sfumato.engine.evaluation.audit_tallies import Tallies
+from sfumato.engine.evaluation.audit_tallies import Summed, Tallies, Wanted
 from sfumato.engine.evaluation.audit_thresholds import Target
 from sfumato.engine.evaluation.audit_workers import Job, jobs_of, tally
 from sfumato.engine.runs.prediction_files import Reading, read_any
@@ -45,8 +46,11 @@ def _part(file: PredictionFile, rows: slice) -> PredictionFile:
     )
 
 
-def _tallies(*files: PredictionFile) -> Tallies:
-    found = Tallies()
+ALL = Wanted(sample=True, per_class=True, blocks=True)
+
+
+def _tallies(*files: PredictionFile, wanted: Wanted = ALL) -> Tallies:
+    found = Tallies(wanted)
     for file in files:
         found.add(file)
     return found
@@ -56,7 +60,7 @@ def test_parts_merge_into_the_whole_in_any_order() -> None:
     file = _rows()
     whole = _tallies(file)
     parts = [_part(file, slice(at, at + 700)) for at in range(0, 3000, 700)]
-    merged = Tallies()
+    merged = Tallies(ALL)
     for part in reversed(parts):
         merged.merge(_tallies(part))
     counts = whole.sums[:-1, 0]
@@ -67,6 +71,16 @@ def test_parts_merge_into_the_whole_in_any_order() -> None:
         assert ours.parts.keys() == theirs.parts.keys()
         for name in ours.parts:
             assert torch.allclose(ours.parts[name], theirs.parts[name], rtol=1e-12)
+    for ours, theirs in zip(merged.sample.parts, whole.sample.parts, strict=True):
+        order = [each.sample.parts[1].argsort() for each in (merged, whole)]
+        assert torch.equal(ours[order[0]], theirs[order[1]])
+    assert merged.class_counts.parts.keys() == whole.class_counts.parts.keys()
+    for name, counts in merged.class_counts.parts.items():
+        assert torch.equal(counts, whole.class_counts.parts[name])
+    assert merged.blocks is not None
+    assert whole.blocks is not None
+    assert torch.equal(merged.blocks.counts, whole.blocks.counts)
+    assert merged.blocks.agrees_with(whole.blocks)
     assert merged.by_time.power == whole.by_time.power
     assert merged.by_time.periods.keys() == whole.by_time.periods.keys()
 
@@ -91,12 +105,68 @@ def test_sums_say_what_the_rows_say() -> None:
         assert ours["accepted"] <= int(confident.sum())
 
 
-def test_what_needs_rows_is_refused() -> None:
-    summed = Summed("big", _tallies(_rows(100)))
-    with pytest.raises(PredictionFileError, match="big: --per-class needs the rows in memory"):
-        audit([summed], target=Target(0.1, per_class=True))
-    with pytest.raises(PredictionFileError, match="big: temperature scaling needs the rows"):
-        audit([summed], [summed], resamples=0)
+def test_a_sample_that_holds_all_rows_says_what_the_rows_say() -> None:
+    file = _rows(1200)
+    target = Target(0.2, per_class=True)
+    exact = audit([file], [_rows(1100)], resamples=0, target=target)["models"][0]
+    held_out = Summed("held out", _tallies(_rows(1100)))
+    summed = audit([Summed("rows", _tallies(file))], [held_out], resamples=0, target=target)
+    found = summed["models"][0]
+    assert found["thresholds"]["classes"] == exact["thresholds"]["classes"]
+    assert found["sets"] == exact["sets"]
+    assert found["sampled"] is None
+    assert found["scaled"]["temperature"] == exact["scaled"]["temperature"]
+    assert found["metrics"].keys() == exact["metrics"].keys()
+    for name in ("classwise_ece", "classwise_ace", "nll_calibration", "brier_refinement"):
+        assert found["metrics"][name] == pytest.approx(exact["metrics"][name])
+
+
+def test_a_sample_is_small_and_fair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sfumato.engine.evaluation.audit_sample.ROWS", 400)
+    tallies = Tallies(ALL)
+    for number in range(3):
+        tallies.add(_rows(4000), number)
+    sample = tallies.sample.rows("big")
+    assert sample is not None
+    assert len(sample) == len(set(sample.index.tolist())) == 400  # type: ignore[union-attr]
+    shares = torch.bincount(sample.index // 2**40) / 400  # type: ignore[operator]
+    assert shares.tolist() == pytest.approx([1 / 3] * 3, abs=0.08)
+    found = audit([Summed("big", tallies)], resamples=0)["models"][0]
+    assert found["sampled"]["rows"] == 400
+    assert "nll_calibration" in found["sampled"]["metrics"]
+
+
+def test_rows_are_known_by_their_index_or_by_their_place() -> None:
+    labels, probs = torch.zeros(5, dtype=torch.int64), torch.full((5, 2), 0.5)
+    shuffled = torch.tensor([3, 1, 4, 0, 2])
+    plain = PredictionFile("plain", labels, probs=probs)
+    named = PredictionFile("named", labels, probs=probs, index=shuffled)
+    assert torch.equal(row_numbers(named, 7), row_numbers(plain, 0)[shuffled])
+    assert not set(row_numbers(plain, 1).tolist()) & set(row_numbers(plain, 0).tolist())
+    assert RowSample().rows("none") is None
+
+
+def test_comparisons_by_blocks_are_those_of_the_rows() -> None:
+    first = _rows(3000)
+    generator = torch.Generator().manual_seed(1)
+    noise = 0.7 * torch.randn(3000, 5, generator=generator)
+    second = PredictionFile("other", first.labels, logits=first.probabilities.log() + noise)
+    [exact] = audit([first, second], resamples=200)["comparisons"]
+    both = [Summed("rows", _tallies(first)), Summed("other", _tallies(second))]
+    [found] = audit(both, resamples=200)["comparisons"]
+    assert found["samples"] == exact["samples"] == 3000
+    assert list(found["metrics"]) == list(exact["metrics"])
+    for name, theirs in exact["metrics"].items():
+        ours = found["metrics"][name]
+        assert ours["difference"] == pytest.approx(theirs["difference"], abs=3e-4), name
+        assert ours["high"] - ours["low"] == pytest.approx(theirs["high"] - theirs["low"], rel=0.3)
+    moved = PredictionFile("other", first.labels.roll(1), probs=first.probs)
+    with pytest.raises(PredictionFileError, match="rows and other can't be compared"):
+        audit([both[0], Summed("other", _tallies(moved))], resamples=10)
+    plain = Summed("plain", _tallies(first, wanted=Wanted()))
+    assert audit([plain, plain], resamples=10)["comparisons"] == []
+    with pytest.raises(PredictionFileError, match="plain: temperature scaling needs 'logits'"):
+        audit([plain], [plain], resamples=0)
 
 
 def test_sums_of_images_count_images_as_units() -> None:

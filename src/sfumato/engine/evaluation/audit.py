@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sfumato.engine.evaluation.audit_confidences import compare_confidences, evaluate_confidences
+from sfumato.engine.evaluation.audit_comparisons import compare_with_first
+from sfumato.engine.evaluation.audit_confidences import evaluate_confidences
 from sfumato.engine.evaluation.audit_extras import detection_errors, drift_of
 from sfumato.engine.evaluation.audit_judgement import honest_draws, judge
 from sfumato.engine.evaluation.audit_outcomes import outcomes
 from sfumato.engine.evaluation.audit_scaling import after_scaling
 from sfumato.engine.evaluation.audit_sets import sets_of
-from sfumato.engine.evaluation.audit_tallies import NUM_BINS, Tallies
+from sfumato.engine.evaluation.audit_tallies import NUM_BINS, Summed, Tallies
 from sfumato.engine.evaluation.audit_thresholds import (
     Target,
+    thresholds_of_classes,
     thresholds_of_groups,
     thresholds_of_rows,
 )
@@ -27,18 +29,9 @@ from sfumato.engine.runs.prediction_rows import (
     PredictionFileError,
 )
 from sfumato.engine.runs.progress import Bar
-from sfumato.metrics import compare_predictions, evaluate_predictions
+from sfumato.metrics import evaluate_predictions
 from sfumato.metrics.histogram import group_by_value
 from sfumato.metrics.scored_samples import Samples
-
-COMPARED = ("accuracy", "nll", "ece", "aece", "aurc", "accuracy_at_80")
-
-
-class Summed(NamedTuple):
-    """A model that is known by the sums over its predictions."""
-
-    name: str
-    tallies: Tallies
 
 
 def audit(
@@ -92,23 +85,14 @@ def audit(
             )
             bar.advance(f"{file.name}, scaled")
         models.append(judged)
-    rows = [file for file in files if not isinstance(file, Summed)]
-    others = rows[1:] if resamples and len(rows) == len(files) else ()
-    comparisons = [_compare(rows[0], each, resamples, generator, COMPARED, bar) for each in others]
-    return {"models": models, "comparisons": comparisons}
+    others = files[1:] if resamples else ()
+    compared = [compare_with_first(files[0], each, resamples, generator, bar) for each in others]
+    return {"models": models, "comparisons": [each for each in compared if each is not None]}
 
 
 def audit_steps(files: int, validation: int) -> int:
     """How often `audit` moves its bar."""
     return files + validation + files - 1
-
-
-def compare_files(
-    files: Sequence[AnyPredictions], *, resamples: int = 1000, seed: int = 0, bar: Bar | None = None
-) -> list[dict[str, Any]]:
-    """Every metric of every later file against the first, by resamples that both share."""
-    generator, bar = torch.Generator().manual_seed(seed), bar or Bar()
-    return [_compare(files[0], other, resamples, generator, None, bar) for other in files[1:]]
 
 
 def judge_file(
@@ -141,18 +125,24 @@ def judge_tallies(
     generator: torch.Generator,
     target: Target | None = None,
 ) -> dict[str, Any]:
-    """The same of predictions that are known by their sums only."""
+    """The same of predictions that are known by their sums, and by a sample of their rows."""
     metrics: dict[str, Any] = dict(tallies.measure())
     if resamples and tallies.count > 1:
         metrics |= tallies.intervals(resamples, generator)
-    if target is not None and target.per_class:
-        raise PredictionFileError(
-            f"{name}: --per-class needs the rows in memory, and these are only summed up; leave it "
-            "out, or give a sample of the rows"
-        )
     groups = tallies.groups()
     chosen = None if target is None else thresholds_of_groups(groups, target)
-    return judge(name, tallies, groups, metrics, generator, chosen)
+    if chosen is not None and target is not None and target.per_class:
+        chosen["classes"] = thresholds_of_classes(tallies.class_counts, target) or None
+    judged = judge(name, tallies, groups, metrics, generator, chosen)
+    sample = tallies.sample.rows(name)
+    if sample is not None:
+        found = _evaluate(sample, _possible(sample, resamples), generator)
+        names = [key for key in found if key not in metrics]
+        judged["metrics"] |= {key: found[key] for key in names}
+        judged["sets"] = sets_of(sample)
+        is_part = len(sample) < tallies.count
+        judged["sampled"] = {"rows": len(sample), "metrics": names} if is_part else None
+    return judged
 
 
 def honest_share(
@@ -184,89 +174,15 @@ def _evaluate(file: AnyPredictions, resamples: int, generator: torch.Generator) 
 
 
 def _with_classes(file: AnyPredictions | Summed) -> PredictionFile:
-    if isinstance(file, Summed):
-        raise PredictionFileError(
-            f"{file.name}: temperature scaling needs the rows in memory, and these are only summed "
-            "up; leave --validation out, or give a sample of the rows"
-        )
-    if isinstance(file, ConfidenceFile) or file.predictions.ndim > 2:
+    rows = file.tallies.sample.rows(file.name) if isinstance(file, Summed) else file
+    if rows is None or isinstance(rows, ConfidenceFile) or rows.predictions.ndim > 2:
         raise PredictionFileError(
             f"{file.name}: temperature scaling needs 'logits' or 'probs' (N, C) of all classes; "
             "leave --validation out"
         )
-    return file
+    return rows
 
 
 def _possible(file: AnyPredictions, resamples: int) -> int:
     """One prediction can't be resampled: it is measured without intervals."""
     return resamples if len(file) > 1 else 0
-
-
-def _compare(
-    first: AnyPredictions,
-    second: AnyPredictions,
-    resamples: int,
-    generator: torch.Generator,
-    names: Sequence[str] | None,
-    bar: Bar,
-) -> dict[str, Any]:
-    ours, theirs = _aligned(first, second)
-    if len(ours) < 2:
-        raise PredictionFileError(
-            f"{first.name} and {second.name} can't be compared: they share one sample, and an "
-            "interval needs at least two"
-        )
-    settings: dict[str, Any] = {
-        "num_bins": NUM_BINS,
-        "resamples": resamples,
-        "generator": generator,
-    }
-    if isinstance(first, PredictionFile) and isinstance(second, PredictionFile):
-        pair = (first.probabilities[ours], second.probabilities[theirs])
-        found = compare_predictions(first.labels[ours], probs=pair, validate=False, **settings)
-    else:
-        samples = [
-            Samples(*(part[chosen] for part in outcomes(file).samples()))
-            for file, chosen in ((first, ours), (second, theirs))
-        ]
-        found = compare_confidences(*samples, **settings)
-    bar.advance(f"{second.name} against {first.name}")
-    return {
-        "first": first.name,
-        "second": second.name,
-        "samples": len(ours),
-        "metrics": {name: found[name]._asdict() for name in names or found if name in found},
-    }
-
-
-def _aligned(first: AnyPredictions, second: AnyPredictions) -> tuple[Tensor, Tensor]:
-    """Positions of the common samples: by index where both have one, else by order."""
-    if first.index is not None and second.index is not None:
-        common = torch.tensor(sorted(set(first.index.tolist()) & set(second.index.tolist())))
-        places = []
-        for index in (first.index, second.index):
-            found = {value: place for place, value in enumerate(index.tolist())}
-            places.append(torch.tensor([found[int(i)] for i in common], dtype=torch.int64))
-        ours, theirs = places
-    else:
-        ours = theirs = torch.arange(len(first))
-    same = len(ours) and (first.index is not None or len(first) == len(second))
-    if not same or not _same_labels(first, second, ours, theirs):
-        raise PredictionFileError(
-            f"{first.name} and {second.name} can't be compared: their labels differ. Save both on "
-            "the same samples, in the same order or with an 'index'."
-        )
-    return ours, theirs
-
-
-def _same_labels(
-    first: AnyPredictions, second: AnyPredictions, ours: Tensor, theirs: Tensor
-) -> bool:
-    """Whether the common samples have one label; where a file doesn't name them, it is trusted."""
-    known = []
-    for file, chosen in ((first, ours), (second, theirs)):
-        if isinstance(file, PredictionFile):
-            known.append([str(label) for label in file.labels[chosen].tolist()])
-        elif file.truth is not None:
-            known.append([file.truth[place] for place in chosen.tolist()])
-    return len(known) < 2 or known[0] == known[1]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sfumato.engine.evaluation.audit import Summed
 from sfumato.engine.evaluation.audit_histograms import read_histogram
 from sfumato.engine.evaluation.audit_sources import LARGEST_IN_MEMORY, Source
+from sfumato.engine.evaluation.audit_tallies import NOTHING_MORE, Summed, Wanted
 from sfumato.engine.evaluation.audit_workers import Job, jobs_of, tally
 from sfumato.engine.runs.prediction_files import Reading, read_batches
 from sfumato.engine.runs.prediction_rows import AnyPredictions, joined
@@ -16,10 +17,17 @@ from sfumato.engine.runs.progress import Bar
 
 @dataclass(frozen=True)
 class Plan:
-    """How a model is read: by these jobs, or whole where there are none."""
+    """How a model is read: by these jobs, or whole where there are none.
+
+    Args:
+        source: the model.
+        jobs: parts of it that are summed up.
+        wanted: what is summed up beside the rest.
+    """
 
     source: Source
     jobs: tuple[Job, ...] = ()
+    wanted: Wanted = NOTHING_MORE
 
     @property
     def steps(self) -> int:
@@ -27,11 +35,26 @@ class Plan:
         return len(self.jobs) or len(self.source.paths)
 
 
-def plan_reading(source: Source, *, workers: int = 1, ray: str | None = None) -> Plan:
-    """Rows in memory where they fit and one process reads them; their sums otherwise."""
-    if workers == 1 and ray is None and source.bytes() <= LARGEST_IN_MEMORY:
-        return Plan(source)
-    return Plan(source, tuple(jobs_of(source.paths)))
+def plan_reading(
+    sources: Sequence[Source],
+    *,
+    per_class: bool = False,
+    workers: int = 1,
+    ray: str | None = None,
+) -> list[Plan]:
+    """Rows in memory where those of every model fit and one process reads them; else their sums.
+
+    Args:
+        sources: the models, which are compared with the first where there are several.
+        per_class: whether each class gets a threshold of its own.
+        workers: processes on this machine.
+        ray: address of a Ray cluster.
+    """
+    fit = all(source.bytes() <= LARGEST_IN_MEMORY for source in sources)
+    if workers == 1 and ray is None and fit:
+        return [Plan(source) for source in sources]
+    wanted = Wanted(sample=True, per_class=per_class, blocks=len(sources) > 1)
+    return [Plan(source, tuple(jobs_of(source.paths)), wanted) for source in sources]
 
 
 def read_source(
@@ -44,7 +67,8 @@ def read_source(
         bar.advance(source.name)
         return Summed(source.name, counted)
     if plan.jobs:
-        return Summed(source.name, tally(plan.jobs, reading, workers=workers, ray=ray, bar=bar))
+        tallies = tally(plan.jobs, reading, plan.wanted, workers=workers, ray=ray, bar=bar)
+        return Summed(source.name, tallies)
     parts, skipped = [], Counter[str]()
     for path in source.paths:
         parts += list(read_batches(path, reading, skipped))

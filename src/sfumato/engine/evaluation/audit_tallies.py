@@ -15,7 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sfumato.engine.evaluation.audit_blocks import BlockSums
+from sfumato.engine.evaluation.audit_class_counts import ClassCounts
 from sfumato.engine.evaluation.audit_outcomes import Outcomes, outcomes
+from sfumato.engine.evaluation.audit_sample import RowSample, row_numbers
 from sfumato.engine.evaluation.audit_sums import (
     WIDTH,
     NamedSums,
@@ -50,10 +53,34 @@ class Mistake(NamedTuple):
     predicted: str
 
 
-class Tallies:
-    """Sums over predictions; constant in size, but for the names of classes and groups."""
+class Wanted(NamedTuple):
+    """What is summed up beside the rest, because it takes time.
 
-    def __init__(self) -> None:
+    Args:
+        sample: a sample of the rows, for what can't be summed up.
+        per_class: counts for a threshold of each class.
+        blocks: sums over blocks of rows, for a comparison with another model.
+    """
+
+    sample: bool = False
+    per_class: bool = False
+    blocks: bool = False
+
+
+NOTHING_MORE = Wanted()
+
+
+class Tallies:
+    """Sums over predictions; constant in size, but for the names of classes and groups.
+
+    Args:
+        wanted: what is summed up beside the rest.
+    """
+
+    def __init__(self, wanted: Wanted = NOTHING_MORE) -> None:
+        self.wanted = wanted
+        self.sample, self.class_counts = RowSample(), ClassCounts()
+        self.blocks = BlockSums() if wanted.blocks else None
         self.cells = cells_per_unit(NUM_BINS)
         self.sums = empty_sums(self.cells)
         self.overall = torch.zeros(WIDTH, dtype=torch.float64)
@@ -70,8 +97,8 @@ class Tallies:
     def count(self) -> int:
         return int(self.overall[0])
 
-    def add(self, file: AnyPredictions) -> None:
-        """Add a file, or a part of one."""
+    def add(self, file: AnyPredictions, number: int = 0) -> None:
+        """Add a file, the one with this `number` of its model, or a part of one."""
         found = outcomes(file)
         self.skipped.update(file.skipped)
         if not len(found.confidence):
@@ -84,6 +111,10 @@ class Tallies:
         if found.predicted is not None:
             classes = file.classes or [str(k) for k in range(_classes(file))]
             self.by_class.add(classes, self._parts(found.predicted, len(classes), found))
+            if self.wanted.per_class:
+                self.class_counts.add(classes, found.predicted, found.confidence, found.correct)
+        if self.wanted.sample or self.wanted.blocks:
+            self._add_by_number(file, found, number)
         row = found.row if found.unit is None else found.unit
         if file.groups is not None:
             names = sorted(set(file.groups))
@@ -107,6 +138,10 @@ class Tallies:
         self.by_group.merge(other.by_group)
         self.by_time.merge(other.by_time)
         self.mistakes = heapq.nsmallest(MISTAKES, self.mistakes + other.mistakes, key=_order)
+        self.sample.merge(other.sample)
+        self.class_counts.merge(other.class_counts)
+        if self.blocks is not None and other.blocks is not None:
+            self.blocks.merge(other.blocks)
         self.has_scores = self.has_scores and other.has_scores
         self.is_dated = self.is_dated or other.is_dated
         self.zeros += other.zeros
@@ -161,6 +196,14 @@ class Tallies:
     def _parts(self, part: Tensor, parts: int, found: Outcomes) -> Tensor:
         return part_sums(part, parts, found.confidence, found.correct, found.unit)
 
+    def _add_by_number(self, file: AnyPredictions, found: Outcomes, number: int) -> None:
+        """To the sample and to the blocks, by the numbers that the places of the rows have."""
+        numbers = row_numbers(file, number)
+        if self.wanted.sample:
+            self.sample.add(file, numbers, number)
+        if self.blocks is not None:
+            self.blocks.add(file, found, numbers)
+
     def _add_scores(self, found: Outcomes) -> None:
         if found.log_likelihood is None or found.squared_error is None:
             self.has_scores = False
@@ -179,6 +222,13 @@ class Tallies:
         places = places[sure[places].argsort(descending=True, stable=True)][:MISTAKES]
         new = [_mistake(file, found, place, float(sure[place])) for place in places.tolist()]
         self.mistakes = heapq.nsmallest(MISTAKES, self.mistakes + new, key=_order)
+
+
+class Summed(NamedTuple):
+    """A model that is known by the sums over its predictions."""
+
+    name: str
+    tallies: Tallies
 
 
 def _mistake(file: AnyPredictions, found: Outcomes, place: int, confidence: float) -> Mistake:

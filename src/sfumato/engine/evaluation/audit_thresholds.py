@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from sfumato.engine.evaluation.audit_class_counts import ClassCounts
 from sfumato.engine.evaluation.audit_outcomes import Outcomes
 from sfumato.metrics.histogram import Groups
 from sfumato.predictions.decision_thresholds import class_risk_thresholds
@@ -91,6 +92,18 @@ def thresholds_of_groups(groups: Groups, target: Target) -> dict[str, Any]:
         for risk in target.risks()
     ]
     return _described(chosen, target)
+
+
+def thresholds_of_classes(counts: ClassCounts, target: Target) -> list[dict[str, Any]]:
+    """A threshold for each class, of counts at the thresholds that are tested: that of the rows."""
+    classes = counts.kept()
+    found = []
+    for name, (kept, wrong) in classes.items():
+        total = int(kept[-1])
+        share = target.delta / len(classes)
+        chosen = risk_threshold_of_counts(kept, wrong, total, target_risk=target.risk, delta=share)
+        found.append({"name": name, "count": total, **_plain(chosen)})
+    return found
 
 
 def _described(chosen: Sequence[RiskThreshold], target: Target) -> dict[str, Any]:

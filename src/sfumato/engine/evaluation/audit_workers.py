@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sfumato.engine.evaluation.audit_tallies import Tallies
+from sfumato.engine.evaluation.audit_tallies import NOTHING_MORE, Tallies, Wanted
 from sfumato.engine.runs.prediction_files import PredictionFileError, Reading, read_batches
 from sfumato.engine.runs.prediction_formats import open_parquet
 from sfumato.engine.runs.prediction_rows import AnyPredictions
@@ -24,46 +24,54 @@ ROWS_PER_JOB = 1_000_000
 
 
 class Job(NamedTuple):
-    """A file, or some row groups of it."""
+    """A file, the one with this `number` of its model, or some row groups of it."""
 
     path: Path
     groups: list[int] | None = None
+    number: int = 0
 
 
 def jobs_of(paths: Sequence[Path]) -> list[Job]:
     """Row groups of Parquet files, about a million rows at a time; other files as a whole."""
-    return [job for path in paths for job in _jobs(path)]
+    return [job for number, path in enumerate(paths) for job in _jobs(path, number)]
 
 
 def tally(
-    jobs: Sequence[Job], reading: Reading, *, workers: int = 1, ray: str | None = None, bar: Bar
+    jobs: Sequence[Job],
+    reading: Reading,
+    wanted: Wanted = NOTHING_MORE,
+    *,
+    workers: int = 1,
+    ray: str | None = None,
+    bar: Bar,
 ) -> Tallies:
     """Everything an audit needs of all jobs, in memory that doesn't grow with them.
 
     Args:
         jobs: from `jobs_of`.
         reading: how the files are read.
+        wanted: what is summed up beside the rest.
         workers: processes on this machine.
         ray: address of a Ray cluster, "auto" for that of this machine; its machines must see the
             files under the same paths.
         bar: moved by one for each job.
     """
-    total = Tallies()
-    run = partial(tally_job, reading=reading)
+    total = Tallies(wanted)
+    run = partial(tally_job, reading=reading, wanted=wanted)
     for job, part in zip(jobs, _results(run, jobs, workers, ray), strict=True):
         total.merge(part)
         bar.advance(job.path.name)
     return total
 
 
-def tally_job(job: Job, reading: Reading) -> Tallies:
+def tally_job(job: Job, reading: Reading, wanted: Wanted = NOTHING_MORE) -> Tallies:
     """The tallies of one job."""
     import torch
 
     torch.set_num_threads(1)  # many small sums: threads would wait for each other, busily
-    found = Tallies()
+    found = Tallies(wanted)
     for part in _ahead(read_batches(job.path, reading, found.skipped, job.groups)):
-        found.add(part)
+        found.add(part, job.number)
     return found
 
 
@@ -123,9 +131,9 @@ def _on_ray(run: Any, jobs: Sequence[Job], address: str) -> Iterator[Tallies]:
             ray.shutdown()
 
 
-def _jobs(path: Path) -> Iterator[Job]:
+def _jobs(path: Path, number: int) -> Iterator[Job]:
     if path.suffix.lower() != ".parquet":
-        yield Job(path)
+        yield Job(path, None, number)
         return
     facts = open_parquet(path).metadata
     groups: list[int] = []
@@ -134,7 +142,7 @@ def _jobs(path: Path) -> Iterator[Job]:
         groups.append(at)
         rows += facts.row_group(at).num_rows
         if rows >= ROWS_PER_JOB or at == facts.num_row_groups - 1:
-            yield Job(path, groups)
+            yield Job(path, groups, number)
             groups, rows = [], 0
     if not facts.num_row_groups:
-        yield Job(path)
+        yield Job(path, None, number)
