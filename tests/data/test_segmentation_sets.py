@@ -131,6 +131,12 @@ def test_voc_through_torchvision(tmp_path: Path) -> None:
     assert row[11:].unique().tolist() == [15]
     assert -100 in row.tolist()
     assert data.train.background == (0,)
+    # Nothing is cut off: all 60 columns, so a third of the size, and void below.
+    whole = load_voc_segmentation(root=tmp_path, size=20, whole=True, validation=1).test
+    assert whole.labels[0, 6].tolist().count(0) == pytest.approx(10, abs=1)
+    assert whole.labels[0, 6].tolist().count(15) == pytest.approx(10, abs=1)
+    assert whole.labels[0, 13:].unique().tolist() == [-100]
+    assert whole.images[0, :, 13:].unique().tolist() == [0]
     with pytest.raises(FileNotFoundError, match="download: true"):
         load_voc_segmentation(root=tmp_path / "empty")
 

@@ -73,6 +73,18 @@ def test_confidence_map(image: Tensor | None) -> None:
     assert size_of(figure) > 1000
 
 
+def test_reliability_of_one_image_beside_its_map() -> None:
+    probs = torch.randn(4, 6, 9).softmax(0)
+    target = torch.randint(4, (6, 9))
+    target[0] = 255
+    figure = confidence_map(probs, target, num_bins=10, ignore_index=255)
+    rows, labels = probs[:, 1:].flatten(1).T, target[1:].flatten()
+    expected = float(calibration_error(rows, labels, num_bins=10))
+    assert f"ECE {expected:.2%}" in [axes.get_title() for axes in figure.axes]
+    nothing = confidence_map(probs, torch.full((6, 9), 255), num_bins=10, ignore_index=255)
+    assert "ECE 0.00%" in [axes.get_title() for axes in nothing.axes]
+
+
 def test_confidence_map_wants_one_image() -> None:
     with pytest.raises(ValueError, match="target must be"):
         confidence_map(torch.rand(4, 6, 9), torch.zeros(9, 6, dtype=torch.long))

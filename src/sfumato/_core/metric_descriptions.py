@@ -68,6 +68,7 @@ DESCRIPTIONS: dict[str, Description] = {
     "iou": Description("IoU", "higher", "share"),
     "mean_iou": Description("mIoU", "higher", "share"),
     "foreground_ece": Description("ECE foreground", "lower", "share"),
+    "foreground_aece": Description("AECE foreground", "lower", "share"),
     "label_consistency": Description("consistency of the labels", None, "share"),
     # Of detections.
     "d_ece": Description("D-ECE", "lower", "share"),

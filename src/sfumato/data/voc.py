@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def load_voc_segmentation(
     root: str | Path,
     download: bool = False,
     size: int = 256,
+    whole: bool | None = None,
     validation: float | int = 0.1,
     limit_train: int | None = None,
     seed: int = 0,
@@ -53,12 +55,15 @@ def load_voc_segmentation(
 
     The labels of the test images were never published, so VOC's `val` (1,449 images) is the test
     set here and validation comes from its `train` (1,464 images). Images are scaled to cover a
-    square, bilinear, and its centre is taken; labels move along, by the nearest pixel.
+    square, bilinear, and its centre is taken; labels move along, by the nearest pixel. With `whole`
+    nothing is cut off: the longer side becomes the square's, and black void pixels fill the rest,
+    so that metrics are those of uncropped images.
 
     Args:
         root: the folder in which torchvision keeps `VOCdevkit`.
         download: fetch it (2 GB) if it is not there. Nothing is fetched without it.
         size: side of the square in pixels.
+        whole: pad images to the square instead of cropping them.
         validation: share or count of training images.
         limit_train: size of the training set. None keeps all.
         seed: of the split.
@@ -68,11 +73,15 @@ def load_voc_segmentation(
     """
     check_integer("size", size, low=16)
     folder = Path(root).expanduser()
-    train, test = (_part(folder, part, download, size) for part in ("train", "val"))
+    fit = _pad if whole else _cover
+    train, test = (_part(folder, part, download, size, fit) for part in ("train", "val"))
     return with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
 
 
-def _part(root: Path, part: str, download: bool, size: int) -> ArrayDataset:
+Fit = Callable[[Any, int, Image.Resampling, int], np.ndarray]
+
+
+def _part(root: Path, part: str, download: bool, size: int, fit: Fit) -> ArrayDataset:
     from torchvision.datasets import VOCSegmentation
 
     try:
@@ -88,8 +97,8 @@ def _part(root: Path, part: str, download: bool, size: int) -> ArrayDataset:
     labels = np.empty((len(source), size, size), dtype=np.uint8)
     for position in range(len(source)):
         image, mask = source[position]
-        images[position] = _fit(image.convert("RGB"), size, Image.Resampling.BILINEAR)
-        labels[position] = _fit(mask, size, Image.Resampling.NEAREST)
+        images[position] = fit(image.convert("RGB"), size, Image.Resampling.BILINEAR, 0)
+        labels[position] = fit(mask, size, Image.Resampling.NEAREST, _FILE_VOID)
     target = torch.from_numpy(labels).long()
     return ArrayDataset(
         torch.from_numpy(images).permute(0, 3, 1, 2),
@@ -100,5 +109,19 @@ def _part(root: Path, part: str, download: bool, size: int) -> ArrayDataset:
     )
 
 
-def _fit(image: Any, size: int, method: Image.Resampling) -> np.ndarray:
+def _cover(image: Any, size: int, method: Image.Resampling, _: int) -> np.ndarray:
+    """The middle of an image that covers the square."""
     return np.asarray(ImageOps.fit(image, (size, size), method))
+
+
+def _pad(image: Any, size: int, method: Image.Resampling, fill: int) -> np.ndarray:
+    """The whole image in the square's upper left, the rest `fill`.
+
+    By hand: Pillow's own padding colours label maps, which have a palette, by its entries.
+    """
+    longest = max(image.size)
+    width, height = (max(1, round(side * size / longest)) for side in image.size)
+    scaled = np.asarray(image.resize((width, height), method))
+    padded = np.full((size, size, *scaled.shape[2:]), fill, dtype=np.uint8)
+    padded[:height, :width] = scaled
+    return padded

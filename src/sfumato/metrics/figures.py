@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sfumato.metrics.calibration import ReliabilityBins
+from sfumato.metrics.calibration import ReliabilityBins, reliability
 from sfumato.metrics.scored_samples import check_shapes
 from sfumato.metrics.selective import RiskCoverage
 
@@ -43,31 +43,45 @@ def reliability_diagram(bins: ReliabilityBins, *, title: str = "") -> Figure:
     """
     figure = _new_figure(4.2, 5.2)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
-    edges, share, confidence, accuracy = _as_lists(bins)
-    left, width = edges[:-1], [b - a for a, b in pairwise(edges)]
-    line = 0.6 if len(width) <= 30 else 0.2
-    base = [min(pair) for pair in zip(accuracy, confidence, strict=True)]
-    over = [c - b for c, b in zip(confidence, base, strict=True)]
-    under = [a - b for a, b in zip(accuracy, base, strict=True)]
-    upper.bar(left, base, width, align="edge", color=_ACCURACY, edgecolor="white", lw=line)
-    for gap, colour, hatch in ((over, _OVER, "///"), (under, _UNDER, "\\\\\\")):
-        shown = [edge for edge, height in zip(left, gap, strict=True) if height]
-        heights = [height for height in gap if height]
-        bottoms = [bottom for bottom, height in zip(base, gap, strict=True) if height]
-        style = {"color": colour + "50", "edgecolor": colour, "hatch": hatch, "lw": line}
-        upper.bar(shown, heights, width[0], bottoms, align="edge", **style)
-    upper.plot([0, 1], [0, 1], "--", color="black", lw=1)
-    upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+    _draw_gaps(upper, bins)
     upper.set_title(
         _heading(title, "ECE {:.2%}   MCE {:.2%}   n = {:,}", *_errors(bins)),
         loc="left",
         fontsize=10,
     )
-    lower.bar(left, share, width, align="edge", color=_GREY, edgecolor="white", lw=line)
+    edges, share, _, _ = _as_lists(bins)
+    width = [b - a for a, b in pairwise(edges)]
+    line = _line(width)
+    lower.bar(edges[:-1], share, width, align="edge", color=_GREY, edgecolor="white", lw=line)
     lower.set(xlabel="confidence", ylabel="share")
     _percent(lower.yaxis)
     _gap_legend(figure)
     return figure
+
+
+def _draw_gaps(axes: Axes, bins: ReliabilityBins) -> None:
+    """Bars of accuracy with the gap to the mean confidence, and the diagonal."""
+    edges, _, confidence, accuracy = _as_lists(bins)
+    left, width = edges[:-1], [b - a for a, b in pairwise(edges)]
+    line = _line(width)
+    base = [min(pair) for pair in zip(accuracy, confidence, strict=True)]
+    over = [c - b for c, b in zip(confidence, base, strict=True)]
+    under = [a - b for a, b in zip(accuracy, base, strict=True)]
+    axes.bar(left, base, width, align="edge", color=_ACCURACY, edgecolor="white", lw=line)
+    for gap, colour, hatch in ((over, _OVER, "///"), (under, _UNDER, "\\\\\\")):
+        shown = [edge for edge, height in zip(left, gap, strict=True) if height]
+        heights = [height for height in gap if height]
+        bottoms = [bottom for bottom, height in zip(base, gap, strict=True) if height]
+        style: dict[str, Any] = {"color": colour + "50", "edgecolor": colour, "hatch": hatch}
+        style["lw"] = line
+        axes.bar(shown, heights, width[0], bottoms, align="edge", **style)
+    axes.plot([0, 1], [0, 1], "--", color="black", lw=1)
+    axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+
+
+def _line(widths: Sequence[float]) -> float:
+    """Width of the lines around bars: thin ones where bars are many."""
+    return 0.6 if len(widths) <= 30 else 0.2
 
 
 def confidence_histogram(bins: ReliabilityBins, *, title: str = "") -> Figure:
@@ -110,18 +124,21 @@ def confidence_map(
     *,
     image: Tensor | None = None,
     title: str = "",
+    num_bins: int | None = None,
     ignore_index: int = -100,
 ) -> Figure:
     """Confidence of every pixel of one image beside the pixels that are wrong.
 
     A trustworthy segmentation is pale where it is wrong. Deeper colour is higher confidence;
-    ignored pixels are grey.
+    ignored pixels are grey. With `num_bins` the reliability diagram of this one image stands beside
+    it (figure 3 of the appendix of margin-based label smoothing).
 
     Args:
         probs: class probabilities of one image; (C, H, W).
         target: class indices; (H, W).
         image: the image itself, uint8 or floating point in [0, 1]; (3, H, W) or (1, H, W).
         title: title of the figure.
+        num_bins: bins of the reliability diagram, or None for no diagram.
         ignore_index: label of pixels that count for nothing.
 
     Example:
@@ -135,7 +152,7 @@ def confidence_map(
     ignored = label == ignore_index
     wrong = (predicted != label).float().masked_fill(ignored, torch.nan)
     shown = confidence.masked_fill(ignored, torch.nan)
-    panels = 2 if image is None else 3
+    panels = 2 + (image is not None) + (num_bins is not None)
     height, width = label.shape
     figure = _new_figure(2.9 * panels + 0.8, 2.9 * min(max(height / width, 0.3), 2.5) + 0.9)
     axes = list(figure.subplots(1, panels, squeeze=False)[0])
@@ -145,6 +162,13 @@ def confidence_map(
     _show(axes[0], wrong, f"wrong ({share:.1%})", cmap="Greys", vmin=0, vmax=1)
     drawn = _show(axes[1], shown, "confidence", cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(drawn, ax=axes[1], shrink=0.8, anchor=(0.0, 1.0), panchor=False)
+    if num_bins is not None:
+        rows, known = probs.detach().cpu().float().flatten(1).T, ~ignored.flatten()
+        bins = reliability(rows[known], label.flatten()[known], num_bins=num_bins)
+        _draw_gaps(axes[2], bins)
+        axes[2].set_title(f"ECE {_errors(bins)[0]:.2%}")
+        axes[2].set(xlabel="confidence", aspect=1, anchor="N")
+        _gap_legend(figure)
     if title:
         figure.suptitle(title)
     return figure

@@ -134,6 +134,7 @@ COLUMNS = (
     column("ece"),
     column("true_calibration_error"),
     column("foreground_ece"),
+    column("foreground_aece"),
     column("mean_iou"),
     column("consistency"),
     column("aece"),

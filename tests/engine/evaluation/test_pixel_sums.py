@@ -54,6 +54,20 @@ def test_ranking_of_many_confident_pixels() -> None:
     expected = evaluate_predictions(labels, logits=logits)
     for name in ("aurc", "accuracy_at_80"):
         assert float(found[name]) == pytest.approx(expected[name], rel=1e-3)
+    # Its bins end at cells of the ranking and not within them.
+    assert float(found["aece"]) == pytest.approx(expected["aece"], rel=0.02)
+
+
+def test_adaptive_error_of_the_foreground() -> None:
+    logits, labels = _frames(40, seed=3)
+    sums = PixelSums(3, background=(2,))
+    sums.add(logits, labels)
+    found = sums.measure(sums.total())
+    foreground = evaluate_predictions(labels.masked_fill(labels == 2, -100), logits=logits)
+    assert float(found["foreground_aece"]) == pytest.approx(foreground["aece"], rel=0.1)
+    empty = PixelSums(3, background=(2,))
+    empty.add(logits, torch.full_like(labels, 2))
+    assert empty.measure(empty.total())["foreground_aece"].isnan()
 
 
 def test_batches_and_order_change_nothing() -> None:

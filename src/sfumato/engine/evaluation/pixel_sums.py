@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from sfumato._core.confidence_bins import bin_index
-from sfumato.metrics.histogram import Groups
+from sfumato.metrics.calibration import error_of_bins
+from sfumato.metrics.histogram import Groups, mass_bins
 from sfumato.metrics.intervals import check_resampling, draw_weights, intervals_of
 from sfumato.metrics.scored_samples import score
 from sfumato.metrics.selective import (
@@ -53,7 +54,13 @@ class PixelSums:
     @property
     def length(self) -> int:
         """Number of sums in a row."""
-        return 1 + 6 * self.num_bins + 2 * RANKS + self.num_classes**2 + 4
+        return sum(self._parts)
+
+    @property
+    def _parts(self) -> list[int]:
+        """Lengths of the parts of a row: likelihood, bins, ranks, confusion, frames."""
+        bins, ranks = 3 * self.num_bins, 3 * RANKS
+        return [1, bins, bins, ranks, ranks, self.num_classes**2, 4]
 
     def add(self, logits: Tensor, labels: Tensor, unit: int = 0) -> None:
         """Add frames (N, C, H, W) with labels (N, H, W) to a unit."""
@@ -67,6 +74,7 @@ class PixelSums:
             self._bins(found.confidence, found.correct),
             self._bins(found.confidence[foreground], found.correct[foreground]),
             _ranks(found.confidence, found.correct),
+            _ranks(found.confidence[foreground], found.correct[foreground]),
             torch.bincount(pairs, minlength=self.num_classes**2).double(),
             torch.zeros(4, device=logits.device, dtype=torch.float64),
         )
@@ -106,14 +114,13 @@ class PixelSums:
     def measure(self, sums: Tensor) -> dict[str, Tensor]:
         """Every metric for sums (..., K); NaN where there is nothing to measure.
 
-        accuracy, nll, ece, foreground_ece, mean_iou; aurc, augrc and accuracy_at_80, up to
-        the order inside the cells of the ranking; consistency, Eq. (38) for every pixel: the
-        share that keeps the class of the frame before; label_consistency, the same of the
-        labels, which a perfect prediction would have.
+        accuracy, nll, ece, foreground_ece, mean_iou; aece, foreground_aece, aurc, augrc and
+        accuracy_at_80, up to the order inside the cells of the ranking; consistency, Eq. (38) for
+        every pixel: the share that keeps the class of the frame before; label_consistency, the
+        same of the labels, which a perfect prediction would have.
         """
-        bins, count = 3 * self.num_bins, self.num_classes**2
-        parts = sums.split([1, bins, bins, 2 * RANKS, count, 4], -1)
-        nll, every, foreground, ranks, confusion, frames = parts
+        parts = sums.split(self._parts, -1)
+        nll, every, foreground, ranks, foreground_ranks, confusion, frames = parts
         matrix = confusion.unflatten(-1, (self.num_classes, self.num_classes))
         overlap, total = matrix.diagonal(dim1=-2, dim2=-1), confusion.sum(-1)
         iou = overlap / (matrix.sum(-1) + matrix.sum(-2) - overlap)
@@ -121,6 +128,7 @@ class PixelSums:
             "accuracy": overlap.sum(-1) / total,
             "nll": nll[..., 0] / total,
             "ece": self._ece(every),
+            "aece": self._aece(ranks),
             "mean_iou": iou.nanmean(-1),
             "aurc": aurc_of_groups(_groups(ranks)),
             "augrc": augrc_of_groups(_groups(ranks)),
@@ -130,6 +138,7 @@ class PixelSums:
         }
         if self.background:
             found["foreground_ece"] = self._ece(foreground)
+            found["foreground_aece"] = self._aece(foreground_ranks)
         return found
 
     def resample(self, resamples: int, *, generator: torch.Generator) -> dict[str, Tensor]:
@@ -155,9 +164,8 @@ class PixelSums:
         return {**values, **intervals, **self._details(self.total(), classes)}
 
     def _details(self, total: Tensor, classes: Sequence[str]) -> dict[str, Any]:
-        bins = total[1 : 1 + 3 * self.num_bins].view(3, self.num_bins)
-        start = 1 + 6 * self.num_bins + 2 * RANKS
-        matrix = total[start : start + self.num_classes**2].view(self.num_classes, -1)
+        _, every, *_, confusion, _ = total.split(self._parts)
+        bins, matrix = every.view(3, self.num_bins), confusion.view(self.num_classes, -1)
         overlap = matrix.diagonal()
         iou = (overlap / (matrix.sum(0) + matrix.sum(1) - overlap)).tolist()
         return {
@@ -185,19 +193,23 @@ class PixelSums:
         count, correct, confidence = bins.unflatten(-1, (3, self.num_bins)).unbind(-2)
         return (confidence - correct).abs().sum(-1) / count.sum(-1)
 
+    def _aece(self, ranks: Tensor) -> Tensor:
+        """In bins of equal mass, made of whole cells of the ranking."""
+        error = error_of_bins(mass_bins(_groups(ranks), self.num_bins), "l1")
+        return error.where(ranks[..., :RANKS].sum(-1) > 0, torch.nan)
+
 
 def _ranks(confidence: Tensor, correct: Tensor) -> Tensor:
-    """Count and number of correct ones in each cell of the ranking, (2 R,)."""
+    """Count, number of correct ones and sum of confidences in each cell of the ranking, (3 R,)."""
     depth = -torch.log1p(-confidence.double())
     cell = (depth * RANKS_PER_UNIT).clamp_(max=RANKS - 1).long()
-    count = torch.bincount(cell, minlength=RANKS)
-    hits = torch.bincount(cell, weights=correct.double(), minlength=RANKS)
-    return torch.cat([count.double(), hits])
+    columns = (torch.ones_like(confidence), correct, confidence)
+    sums = [torch.bincount(cell, weights=each.double(), minlength=RANKS) for each in columns]
+    return torch.cat(sums)
 
 
 def _groups(ranks: Tensor) -> Groups:
-    """The ranking as groups; the sums of confidences, which ranking needs not, are 0."""
-    count, correct = ranks.unflatten(-1, (2, RANKS)).unbind(-2)
+    """The ranking as groups; the confidences of correct ones, which nothing needs, are 0."""
+    count, correct, confidence = ranks.unflatten(-1, (3, RANKS)).unbind(-2)
     depth = torch.arange(1, RANKS + 1, dtype=ranks.dtype, device=ranks.device) / RANKS_PER_UNIT
-    none = torch.zeros_like(count)
-    return Groups(count, correct, none, none, -torch.expm1(-depth))
+    return Groups(count, correct, confidence, torch.zeros_like(count), -torch.expm1(-depth))

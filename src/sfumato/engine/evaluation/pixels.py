@@ -178,6 +178,10 @@ def _write_map(
 ) -> None:
     label = batch["label"][0].cpu()
     figure = confidence_map(
-        logits[0].softmax(0).cpu(), label, image=picture, ignore_index=sums.void
+        logits[0].softmax(0).cpu(),
+        label,
+        image=picture,
+        num_bins=sums.num_bins,
+        ignore_index=sums.void,
     )
     write_atomically(path, lambda temporary: figure.savefig(temporary, bbox_inches="tight"))
