@@ -12,6 +12,9 @@ from sfumato.engine.runs.prediction_formats import open_parquet
 
 # Beyond this a model is known by its sums; below, its rows stay in memory and numbers are exact.
 LARGEST_IN_MEMORY = 2**29
+# What an exact audit keeps of a row beside its scores: ranks, bins, resamples, held-out halves.
+_BYTES_PER_ROW = 128
+_TEXT = (".csv", ".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Source:
     arguments: tuple[str, ...]
 
     def bytes(self) -> int:
-        """Size of what the files hold, unpacked where that is known."""
+        """Size of what the files hold, unpacked where that is known, and of what rows need."""
         return sum(_bytes(path) for path in self.paths)
 
 
@@ -84,8 +87,14 @@ def _bytes(path: Path) -> int:
         raise PredictionFileError(f"{path}: no such file")
     if path.suffix.lower() == ".parquet":
         facts = _facts(path)
-        return sum(facts.row_group(at).total_byte_size for at in range(facts.num_row_groups))
-    return path.stat().st_size
+        groups = (facts.row_group(at).total_byte_size for at in range(facts.num_row_groups))
+        return sum(groups) + _BYTES_PER_ROW * facts.num_rows
+    size = path.stat().st_size
+    if path.suffix.lower() in _TEXT and size:
+        with path.open("rb") as file:
+            start = file.read(2**16)
+        size += _BYTES_PER_ROW * (size * start.count(b"\n") // len(start))
+    return size
 
 
 def _facts(path: Path):  # type: ignore[no-untyped-def]
