@@ -44,6 +44,9 @@ DESCRIPTIONS: dict[str, Description] = {
     "underconfidence": Description("underconfidence", "lower", "share"),
     "average_confidence": Description("mean confidence", None, "share"),
     "relative_confidence": Description("relative confidence", "higher", "share"),
+    # Of images without labels.
+    "entropy": Description("entropy", None, "nonnegative"),
+    "expected_accuracy": Description("expected accuracy", None, "share"),
     "aurc": Description("AURC", "lower", "share"),
     "augrc": Description("AUGRC", "lower", "share"),
     "accuracy_at_80": Description("accuracy at 80 % coverage", "higher", "share"),
@@ -83,6 +86,14 @@ DESCRIPTIONS: dict[str, Description] = {
         for size in ("small", "medium", "large")
     },
 }
+
+# What stands at the top of `metrics.json` by itself: any other name there is that of a further
+# test set, and no such set may have one of these.
+OWN_SPLITS = (
+    *("train", "validation", "test", "scaled", "normalised", "ensemble", "context", "objectness"),
+    *("corrupted", "perturbed", "attacked", "frequency", "own", "seconds", "samples", "units"),
+    *("scaled_by_ece", "relative_to_baseline", "reliability", "cells", "by_class"),
+)
 
 # Where a metric means something else than elsewhere: without its object an image can't be known,
 # and a right answer was read off the background.

@@ -12,8 +12,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.split import check_same_shape, with_test
+from sfumato.data.dataset import UNLABELLED, ArrayDataset, DataSplits
+from sfumato.data.split import (
+    as_test_set,
+    check_same_shape,
+    check_test_only,
+    limited_positions,
+    with_test,
+)
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -22,8 +28,8 @@ _READ = ("images", "labels", "classes", "index", "boxes", "masks", "objectness",
 
 def load_npz(
     *,
-    train: str | Path,
     test: str | Path,
+    train: str | Path | None = None,
     validation: float | int | str | Path = 0.1,
     limit_train: int | None = None,
     limit_test: int | None = None,
@@ -36,9 +42,11 @@ def load_npz(
     x1, y1, x2, y2 in pixels), `masks` ((N, H, W)), `objectness` ((N,)) and `posterior` ((N, K)).
     Without `classes` they are named by number.
 
+    Without `train` it is a test set only, for `evaluate.also`; its file may have no `labels`.
+
     Args:
-        train: the training file.
         test: the test file.
+        train: the training file.
         validation: share or count of training samples, stratified; or a file of its own.
         limit_train: size of the training set, stratified. None keeps all.
         limit_test: size of the test set, stratified. None keeps all.
@@ -48,6 +56,10 @@ def load_npz(
         FileNotFoundError: no such file.
         ValueError, TypeError: what is wrong in which file.
     """
+    if train is None:
+        held_out = validation if isinstance(validation, str | Path) else None
+        check_test_only(test, validation=held_out, limit_train=limit_train)
+        return _limited(_read_test(Path(test).expanduser()), limit_test, seed)
     paths = [Path(train).expanduser(), Path(test).expanduser()]
     if isinstance(validation, str | Path):
         paths.append(Path(validation).expanduser())
@@ -55,10 +67,9 @@ def load_npz(
     classes = _class_names(paths, contents)
     sets = [_dataset(path, arrays, classes) for path, arrays in zip(paths, contents, strict=True)]
     check_same_shape(dict(zip(paths, sets, strict=True)))
-    held_out = sets[2] if isinstance(validation, str | Path) else validation
     return with_test(
         *sets[:2],
-        validation=held_out,
+        validation=sets[2] if isinstance(validation, str | Path) else validation,
         limit_train=limit_train,
         limit_test=limit_test,
         seed=seed,
@@ -72,7 +83,20 @@ def read_npz(path: str | Path) -> ArrayDataset:
     return _dataset(path, arrays, _class_names([path], [arrays]))
 
 
-def _read(path: Path) -> Arrays:
+def _read_test(path: Path) -> ArrayDataset:
+    arrays = _read(path, labelled=False)
+    if "labels" in arrays:
+        return _dataset(path, arrays, _class_names([path], [arrays]))
+    labels = np.full(len(arrays["images"]), UNLABELLED)
+    return _dataset(path, {**arrays, "labels": labels}, (), void=UNLABELLED)
+
+
+def _limited(dataset: ArrayDataset, limit_test: int | None, seed: int) -> DataSplits:
+    labels = dataset.labels if dataset.is_labelled else torch.zeros_like(dataset.labels)
+    return as_test_set(dataset.subset(limited_positions(labels, limit_test=limit_test, seed=seed)))
+
+
+def _read(path: Path, *, labelled: bool = True) -> Arrays:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected an .npz with images and labels")
     try:
@@ -85,10 +109,12 @@ def _read(path: Path) -> Arrays:
             " Save classes as strings and arrays with one dtype." if "Object" in str(error) else ""
         )
         raise ValueError(f"{path}: not readable as .npz without pickle: {error}.{hint}") from error
-    for name in ("images", "labels"):
+    for name in ("images", "labels") if labelled else ("images",):
         if name not in arrays:
             raise ValueError(f"{path}: needs the array {name!r}, has {sorted(names)}")
-    labels = arrays["labels"]
+    labels = arrays.get("labels")
+    if labels is None:
+        return arrays
     if labels.dtype.kind not in "iu" or labels.ndim != 1:
         raise TypeError(f"{path}: labels must be integers (N,), got {labels.dtype} {labels.shape}")
     return arrays
@@ -112,7 +138,9 @@ def _class_names(paths: list[Path], contents: list[Arrays]) -> tuple[str, ...]:
     return names
 
 
-def _dataset(path: Path, arrays: Arrays, classes: tuple[str, ...]) -> ArrayDataset:
+def _dataset(
+    path: Path, arrays: Arrays, classes: tuple[str, ...], *, void: int | None = None
+) -> ArrayDataset:
     with _naming(path):
         index = _tensor(arrays, "index", torch.int64)
         boxes = _tensor(arrays, "boxes", torch.float32)
@@ -125,6 +153,7 @@ def _dataset(path: Path, arrays: Arrays, classes: tuple[str, ...]) -> ArrayDatas
             masks=_tensor(arrays, "masks", torch.bool),
             objectness=_tensor(arrays, "objectness", torch.float32),
             posterior=_tensor(arrays, "posterior", torch.float32),
+            void=void,
         )
 
 

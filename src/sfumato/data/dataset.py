@@ -15,6 +15,9 @@ from sfumato._core.tokens import PADDING
 from sfumato.augment.protocol import Sample
 from sfumato.data.text.vocabulary import Vocabulary
 
+UNLABELLED = -100
+"""The label of images whose class is not known, with `void` saying so."""
+
 _OF_PIXELS = ("boxes", "masks", "objectness", "stream", "context")
 _OPTIONAL = ("boxes", "masks", "objectness", "posterior", "stream", "context")
 
@@ -38,7 +41,8 @@ class ArrayDataset(Dataset[Sample]):
         posterior: float32, (N, K), the true class probabilities where they are known.
         stream: int64, (N,), number of the video that a frame belongs to; frames of one video
             follow each other in the set, in order.
-        void: the label of pixels that count for nothing (segmentation), or None.
+        void: the label of pixels that count for nothing (segmentation), or of images without a
+            label (`UNLABELLED`); None where everything is labelled.
         context: bool, (N,), true where every object was painted over; trained with uniform labels.
         background: the classes that are not objects, where segmentation tells them apart.
         vocabulary: the words behind the tokens of texts; None for images.
@@ -124,6 +128,11 @@ class ArrayDataset(Dataset[Sample]):
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the classes of the images are known."""
+        return self.void != UNLABELLED
 
     @property
     def lengths(self) -> Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -15,9 +16,9 @@ from sfumato.data.class_folders import (
     labelled_files,
     named_parts,
 )
-from sfumato.data.dataset import ArrayDataset, DataSplits
+from sfumato.data.dataset import UNLABELLED, ArrayDataset, DataSplits
 from sfumato.data.decode import EXTENSIONS, read_images
-from sfumato.data.split import check_same_shape, divide, with_test
+from sfumato.data.split import as_test_set, check_same_shape, check_test_only, divide, with_test
 
 IMAGES = FileKind("image", EXTENSIONS)
 
@@ -26,7 +27,7 @@ def load_folder(
     *,
     root: str | Path,
     validation: float | int | None = None,
-    test: float | int | None = None,
+    test: float | int | Literal["all"] | None = None,
     size: int | None = None,
     limit_train: int | None = None,
     seed: int = 0,
@@ -40,7 +41,9 @@ def load_folder(
     Args:
         root: the folder.
         validation: share or count of training samples, stratified; 0.1 unless there is a `val/`.
-        test: share or count of all samples where `root` has no `test/`; 0.2 by default.
+        test: share or count of all samples where `root` has no `test/`; 0.2 by default. `all` is
+            for `evaluate.also`: nothing is trained on, and images in `root` itself, without class
+            folders, have no labels.
         size: scale and centre-crop every image to this square. Without it all images must have
             the same size.
         limit_train: size of the training set, stratified. None keeps all.
@@ -54,10 +57,13 @@ def load_folder(
     if size is not None:
         check_integer("size", size, low=1)
     names = named_parts(root)
+    if not names and test == "all":
+        check_test_only(root, validation=validation, limit_train=limit_train)
+        return as_test_set(_read_test(root, size))
     if not names:
         return divide(
             _read_set(root, class_names(root), size),
-            test=0.2 if test is None else test,
+            test=0.2 if test is None or isinstance(test, str) else test,
             validation=0.1 if validation is None else validation,
             limit_train=limit_train,
             seed=seed,
@@ -78,6 +84,15 @@ def load_folder(
 def _read_set(root: Path, classes: tuple[str, ...], size: int | None) -> ArrayDataset:
     paths, labels = labelled_files(root, classes, IMAGES)
     return ArrayDataset(read_images(paths, size=size), torch.tensor(labels), classes)
+
+
+def _read_test(root: Path, size: int | None) -> ArrayDataset:
+    classes = class_names(root)
+    if classes:
+        return _read_set(root, classes, size)
+    images = read_images(image_files(root), size=size)
+    labels = torch.full((len(images),), UNLABELLED)
+    return ArrayDataset(images, labels, (), void=UNLABELLED)
 
 
 def image_files(folder: Path) -> list[Path]:

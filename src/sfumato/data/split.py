@@ -135,6 +135,23 @@ def check_same_shape(sets: Mapping[Path, ArrayDataset]) -> None:
             )
 
 
+def as_test_set(dataset: ArrayDataset) -> DataSplits:
+    """Splits of a set on which nothing is trained, as `evaluate.also` names them."""
+    nothing = dataset.subset(torch.arange(0))
+    return DataSplits(nothing, nothing, dataset)
+
+
+def check_test_only(where: object, **unused: object) -> None:
+    """Raise where an option is given that cuts a training set, and there is none."""
+    given = {name: value for name, value in unused.items() if value is not None}
+    if given:
+        options = " and ".join(f"{name}={value}" for name, value in given.items())
+        raise ValueError(
+            f"{where}: is a test set only, of which nothing is trained or validated: remove "
+            f"{options}"
+        )
+
+
 def with_test(
     train: ArrayDataset,
     test: ArrayDataset,

@@ -13,7 +13,8 @@ from sfumato._core.checks import check_integer, check_number
 
 _CHUNK = 1_000_000
 _CELLS = 16_000
-_UPPER = {"nll": math.inf, "brier": 2.0, "nll_calibration": math.inf, "nll_refinement": math.inf}
+_UPPER = {"nll": math.inf, "entropy": math.inf, "brier": 2.0}
+_UPPER |= {"nll_calibration": math.inf, "nll_refinement": math.inf}
 _UPPER |= {"brier_calibration": 2.0, "brier_refinement": 2.0}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sfumato._core.metric_descriptions import (
     IN_SPLIT,
+    OWN_SPLITS,
     Better,
     Description,
     Range,
@@ -47,11 +48,24 @@ class Column:
         """Whether it is shown at first, before a reader asks for every metric."""
         if self.id == "context.average_confidence":
             return True
+        if self.is_of_other_set:
+            return self.key in _OF_OTHER_SETS
         last = self.split.rpartition(".")[2]
         if self.split.startswith(_CHANGED):
             return self.key in ("error", "success_rate")
         aside = last.startswith(_BY_CLASS) or last in _SECONDARY_SPLITS
         return not (aside or self.key in _SECONDARY or self.id in _SECONDARY_IDS)
+
+    @property
+    def is_of_other_set(self) -> bool:
+        """Whether it is of a further test set of `evaluate.also`, plain or scaled."""
+        first = self.unscaled_split.partition(".")[0]
+        return bool(first) and first not in OWN_SPLITS
+
+    @property
+    def unscaled_split(self) -> str:
+        """What was measured, whether after a temperature or not."""
+        return self.split.removeprefix("scaled.").removeprefix("scaled_by_ece.")
 
     def number(self, value: float, *, sign: bool = False) -> str:
         """As shown in tables: `83.1` for the share 0.831, three decimals for other metrics."""
@@ -91,6 +105,7 @@ _SECONDARY = {
     *("brier_calibration", "brier_refinement"),
     *("average_confidence", "relative_confidence", "mean_objectness", "label_consistency"),
 }
+_OF_OTHER_SETS = {"accuracy", "nll", "ece", "expected_accuracy"}
 _SECONDARY_IDS = {
     *("corrupted.nll", "scaled.corrupted.nll"),
     *("scaled.aurc", "scaled.accuracy_at_80"),  # a temperature hardly changes the ranking,

@@ -121,9 +121,13 @@ def _fill(
 def _damage(method: MethodResults, column: Column) -> str:
     """Which corruptions and perturbations a mean is over: over others it is another quantity.
 
-    The same of an attack, and of a change in bands of frequencies, with another setting.
+    The same of an attack, and of a change in bands of frequencies, with another setting, and of
+    another test set that has the same name.
     """
     split = set(column.split.split("."))
+    if method.runs and column.is_of_other_set:
+        sets = method.runs[0].config.get("evaluate", {}).get("also", {})
+        return json.dumps(sets.get(column.unscaled_split), sort_keys=True)
     if not method.runs or not {"corrupted", "perturbed", "attacked", "frequency"} & split:
         return ""
     metrics = method.runs[0].metrics

@@ -31,6 +31,12 @@ def note(findings: Findings) -> str:
             "images; where even the larger of two numbers could be that of such a network, or "
             "their two floors differ as much as they do, there is no verdict."
         )
+    if any(column.key == "expected_accuracy" for column in columns):
+        parts.append(
+            "“expected accuracy” is of images without labels: the mean confidence after the "
+            "temperature of the validation set, which is the accuracy if the network is as well "
+            "calibrated there as on the validation images, and not if the shift breaks that."
+        )
     return " ".join([*parts, *_bins(findings)])
 
 

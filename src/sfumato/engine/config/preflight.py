@@ -33,6 +33,7 @@ from sfumato.engine.config.sections import content_hash, parse
 from sfumato.engine.config.weight_files import NewHeadWarning
 from sfumato.engine.evaluation.attacked import check_bands
 from sfumato.engine.evaluation.context import objectness_of
+from sfumato.engine.evaluation.other_sets import load_other
 from sfumato.engine.evaluation.pixels import smooth_streams
 from sfumato.engine.runs.networks import load_network
 from sfumato.engine.runs.splits import image_statistics, load_splits
@@ -142,6 +143,7 @@ def _look_at(users: Sequence[RunConfig]) -> _Images:
     for config in users:
         check_input_kind(config, is_text=data.train.vocabulary is not None)
         _check_annotations(config, data)
+    _check_others(users, data.train)
     return _Images(
         data.train.num_classes,
         *image_shape(data.train),
@@ -149,6 +151,18 @@ def _look_at(users: Sequence[RunConfig]) -> _Images:
         _first(data.train, min(_BATCH, users[0].train.batch_size)),
         _first(data.test, _EVALUATED),
     )
+
+
+def _check_others(users: Sequence[RunConfig], train: ArrayDataset) -> None:
+    """Further test sets, each loaded once: whether the networks can be asked about them."""
+    sets = {
+        content_hash(spec): (name, spec)
+        for config in users
+        for name, spec in config.evaluate.also.items()
+    }
+    for name, spec in sets.values():
+        with one_line(f"evaluate.also.{name}"):
+            load_other(spec, train)
 
 
 def _first(dataset: ArrayDataset, count: int) -> ArrayDataset:

@@ -19,6 +19,7 @@ from sfumato.engine.config.own_parts import Named
 from sfumato.engine.config.part_kinds import SPEC_KINDS, Kind, Task
 from sfumato.engine.config.parts import parts, resolve_part
 from sfumato.engine.config.sections import Strict, TrainConfig, parse
+from sfumato.engine.config.set_names import check_set_names
 from sfumato.engine.config.task_rules import check_task
 from sfumato.engine.config.weight_files import with_digest
 from sfumato.metrics.corruption_ratio import alexnet_scores
@@ -132,7 +133,9 @@ class EvaluateConfig(Strict):
     is chosen by ECE from the grid 0.1, 0.2, ... 10 of released codes, `both` measures both.
     `alexnet` names the table of AlexNet's scores that corrupted images are measured relative to
     (mCE, mCNLL, mCECE). `own` are functions of the user's by import path. Attacks and
-    functions have a title each, under which their numbers stand in `metrics.json`.
+    functions have a title each, under which their numbers stand in `metrics.json`. `also` are
+    further test sets, each a source of data under the name that its numbers have there; of a
+    source with several parts the test part.
     """
 
     resamples: int = Field(1000, ge=0)
@@ -150,6 +153,16 @@ class EvaluateConfig(Strict):
     bins: int | list[int] = Field(15, exclude_if=lambda value: value in (15, [15]))
     alexnet: Literal["cifar10", "cifar100", "imagenet"] | None = Field(None, exclude_if=_unused)
     own: dict[str, dict[str, Any]] = Field({}, exclude_if=_unused)
+    also: dict[str, dict[str, Any]] = Field({}, exclude_if=_unused)
+
+    @field_validator("also", mode="before")
+    @classmethod
+    def _also(cls, specs: Any) -> Any:
+        """Each is kept resolved."""
+        if not isinstance(specs, Mapping):
+            return specs
+        check_set_names(specs)
+        return {name: _resolved("data", spec) for name, spec in specs.items()}
 
     @field_validator("own", mode="before")
     @classmethod

@@ -97,7 +97,7 @@ def _check_untrained(config: RunConfig) -> None:
 
 _OF_CLASSIFIERS = (
     *("ensemble_sizes", "perturbations", "temperature", "normalised", "context", "own"),
-    *("attacks", "frequency", "train", "alexnet"),
+    *("attacks", "frequency", "train", "alexnet", "also"),
 )
 
 
@@ -227,6 +227,13 @@ def _check_classify(config: RunConfig) -> None:
     )
     if config.data["name"] in SOURCES:
         check_input_kind(config, is_text=config.data["name"] in TEXT_SOURCES)
+    for name, spec in config.evaluate.also.items():
+        _require(
+            "classify" in find_part("data", spec["name"]).tasks
+            and spec["name"] not in TEXT_SOURCES,
+            f"evaluate.also.{name}: data {spec['name']} has no images with one label each; choose "
+            "another source",
+        )
     _require(config.predict.temporal is None, "predict.temporal is for task: segment")
     _check_prediction(config)
     _require(config.class_weight == "equal", "class_weight is for task: segment")

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from sfumato._core.seeds import fold_seed
 from sfumato.data import ArrayDataset, TensorLoader, context_only
+from sfumato.engine.config.sections import content_hash
 from sfumato.engine.evaluation.attacked import Changer
 from sfumato.engine.evaluation.changed_images import ChangedImages
 from sfumato.engine.evaluation.context import evaluate_context, objectness_metrics, objectness_of
 from sfumato.engine.evaluation.corrupted import cell_arrays, measure_corrupted
 from sfumato.engine.evaluation.measured import Measured
 from sfumato.engine.evaluation.mistakes import write_mistakes
+from sfumato.engine.evaluation.other_sets import measure_other
 from sfumato.engine.evaluation.own import evaluate_own
 from sfumato.engine.evaluation.predict import predict, predict_here
 from sfumato.engine.evaluation.prepared import passes_per_image
@@ -67,10 +69,21 @@ class Evaluator:
         self.predictor = self.network if averaging is None else LogProbabilities(averaging)
         self.curve: SampleCurve | None = None
         self.replicates = Replicates(self.config.evaluate.resamples)
+        self.others: dict[str, Tensor | None] = {}  # the true probabilities of further test sets
 
     def clean(self, name: str, loader: TensorLoader) -> None:
         """Predict a split, keep its predictions, measure them; all processes take part."""
-        kept = self.fabric.is_global_zero and self.run.link_predictions(name)
+        self._predict(name, loader)
+        if self.fabric.is_global_zero:
+            self.measure(name, loader.dataset)
+
+    def other(self, name: str, loader: TensorLoader) -> None:
+        """Predict a set of `evaluate.also`, which `finish` measures; all processes take part."""
+        self._predict(name, loader, f"-{content_hash(self.config.evaluate.also[name])}")
+        self.others[name] = posterior_of(loader.dataset)
+
+    def _predict(self, name: str, loader: TensorLoader, source: str = "") -> None:
+        kept = self.fabric.is_global_zero and self.run.link_predictions(name, source)
         if not self.fabric.broadcast(kept):
             began = time.perf_counter()
             predictor = self.begin(name)
@@ -78,9 +91,7 @@ class Evaluator:
                 predicted = predict(predictor, loader, self.fabric, bar)
             if self.fabric.is_global_zero:
                 seconds = time.perf_counter() - began
-                self.run.write_predictions(name, predicted, seconds=seconds)
-        if self.fabric.is_global_zero:
-            self.measure(name, loader.dataset)
+                self.run.write_predictions(name, predicted, seconds=seconds, source=source)
 
     def begin(self, name: str) -> nn.Module:
         """What predicts a split, with the random numbers of that split."""
@@ -138,7 +149,12 @@ class Evaluator:
             self._context(test)
         scalers = {_SPLITS[method]: self._fitted_scaler(method) for method in wanted.temperatures}
         for split, scaler in scalers.items():
-            self.metrics[split] = self._scaled(split, scaler, test)
+            self.metrics[split] = {
+                "temperature": scaler.temperature,
+                **self._scaled(split, scaler, "test", posterior_of(test)),
+            }
+        for name, posterior in self.others.items():
+            self._other(name, posterior, scalers)
         if wanted.normalised:
             held_out, found = map(self.run.read_predictions, ("validation", "test"))
             self.metrics["normalised"] = measure_normalised(held_out, found, self.replicates)
@@ -190,17 +206,35 @@ class Evaluator:
         scaler = TemperatureScaler(method, num_bins=self.config.evaluate.all_bins[0])
         return scaler.fit(held_out.logits, held_out.labels)
 
-    def _scaled(self, split: str, scaler: TemperatureScaler, test: ArrayDataset) -> dict[str, Any]:
-        found = self.run.read_predictions("test")
-        values = measure_split(
+    def _other(
+        self, name: str, posterior: Tensor | None, scalers: Mapping[str, TemperatureScaler]
+    ) -> None:
+        """A further test set, and after each temperature where it has labels."""
+        self.metrics[name] = measure_other(
+            self.run.read_predictions(name),
+            posterior=posterior,
+            scaler=scalers.get("scaled") or self._fitted_scaler("nll"),
+            replicates=self.replicates,
+            split=name,
+            bins=self.config.evaluate.all_bins,
+        )
+        if "accuracy" in self.metrics[name]:
+            for split, scaler in scalers.items():
+                found = self._scaled(f"{split}.{name}", scaler, name, posterior)
+                self.metrics[split][name] = found
+
+    def _scaled(
+        self, split: str, scaler: TemperatureScaler, name: str, posterior: Tensor | None
+    ) -> dict[str, Any]:
+        found = self.run.read_predictions(name)
+        return measure_split(
             Predictions(scaler(found.logits), found.labels, found.index),
-            posterior=posterior_of(test),
+            posterior=posterior,
             replicates=self.replicates,
             split=split,
             names=_SCALED,
             bins=self.config.evaluate.all_bins,
         )
-        return {"temperature": scaler.temperature, **values}
 
     def _perturbed(self, part: ArrayDataset) -> dict[str, Any]:
         """Steadiness sequence by sequence, and the means over them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,14 +64,19 @@ def seconds_per_pass(
 
 
 def evaluation_cost(
-    fabric: Fabric, config: RunConfig, data: DataSplits, loaders: Loaders, directory: RunDirectory
+    fabric: Fabric,
+    config: RunConfig,
+    data: DataSplits,
+    loaders: Loaders,
+    directory: RunDirectory,
+    others: Mapping[str, ArrayDataset],
 ) -> EvaluationCost:
     """The whole evaluation of a run, with a network that costs nothing and counts its passes.
 
     Where many images are corrupted, a part of them is, and the rest is scaled.
     """
     network = _PassCounter(data.train.num_classes)
-    splits = (("validation", data.validation), ("test", data.test))
+    splits = (("validation", data.validation), ("test", data.test), *others.items())
 
     def evaluate(wanted: EvaluateConfig, predicted: tuple[tuple[str, ArrayDataset], ...]) -> None:
         changed = config.model_copy(update={"evaluate": wanted})
@@ -79,7 +84,8 @@ def evaluation_cost(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is said about this network is about none
             for name, part in predicted:
-                evaluator.clean(name, loaders.evaluation(part))
+                predicts = evaluator.clean if name in ("validation", "test") else evaluator.other
+                predicts(name, loaders.evaluation(part))
             evaluator.finish(data.test)
 
     wanted = config.evaluate

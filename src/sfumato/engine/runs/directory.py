@@ -166,27 +166,40 @@ class RunDirectory:
         write_text(self.training / "log.jsonl", text)
 
     def write_predictions(
-        self, name: str, predictions: Predictions, *, seconds: float | None = None
+        self,
+        name: str,
+        predictions: Predictions,
+        *,
+        seconds: float | None = None,
+        source: str = "",
     ) -> None:
-        """Keep a split's predictions, and how long they took, for every run that predicts so."""
+        """Keep a split's predictions, and how long they took, for every run that predicts so.
+
+        Args:
+            name: of the split.
+            predictions: its predictions.
+            seconds: how long they took.
+            source: names the data, where that is not the data of the training.
+        """
         arrays = {
             "logits": predictions.logits.float().cpu().numpy(),
             "labels": predictions.labels.cpu().numpy(),
             "index": predictions.index.cpu().numpy(),
         }
         if seconds is not None:
-            self.write_timing(name, len(predictions.labels), seconds)
-        write_arrays(self._kept_predictions(name), arrays)
-        self.link_predictions(name)
+            self.write_timing(f"{name}{source}", len(predictions.labels), seconds)
+        write_arrays(self._kept_predictions(f"{name}{source}"), arrays)
+        self.link_predictions(name, source)
 
     def write_timing(self, name: str, images: int, seconds: float) -> None:
         """Keep how long it took to predict a split, for the cost of every run that predicts so."""
         timing = {"images": images, "seconds": round(seconds, 6)}
         write_json(self._kept_predictions(name).with_suffix(".json"), timing)
 
-    def link_predictions(self, name: str) -> bool:
+    def link_predictions(self, name: str, source: str = "") -> bool:
         """Give this run the kept predictions of a split; False where there are none yet."""
-        kept, own = self._kept_predictions(name), self.path / "predictions" / f"{name}.npz"
+        kept = self._kept_predictions(f"{name}{source}")
+        own = self.path / "predictions" / f"{name}.npz"
         if read_unless_damaged(kept, read_arrays) is None:
             return False
         if kept != own:

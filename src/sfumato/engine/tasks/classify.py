@@ -26,6 +26,7 @@ from sfumato.engine.config.components import (
 )
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.evaluation.classifier import Evaluator
+from sfumato.engine.evaluation.other_sets import load_other
 from sfumato.engine.evaluation.prepared import prepare_network
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
@@ -64,6 +65,8 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     if config.evaluate.train:
         augmented = loaders.evaluation(data.train, build_augmentation(config.augment))
         evaluator.training_set(augmented)
+    for name, spec in config.evaluate.also.items():
+        evaluator.other(name, loaders.evaluation(load_other(spec, data.train)))
     if fabric.is_global_zero:
         directory.write_metrics(evaluator.finish(data.test), training_seconds=seconds)
     fabric.barrier()

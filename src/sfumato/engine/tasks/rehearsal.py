@@ -32,6 +32,7 @@ from sfumato.engine.evaluation.cost import (
     timed,
 )
 from sfumato.engine.evaluation.detection_scores import detection_metrics
+from sfumato.engine.evaluation.other_sets import load_other
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.progress import Bar
@@ -87,9 +88,15 @@ class Rehearsal:
         each = seconds_per_pass(fabric, config, trainer.model, loaders, directory, few.test)
         if members := config.predict.ensemble:
             epoch, each = 0.0, each * len(members)
+        loaded = {
+            title: self._loaded(lambda each: load_other(each["test"], data.train), content)
+            for title, content in _others(config).items()
+        }
+        start += sum(seconds for _, seconds in loaded.values())
         name = content_hash(config.model_dump(include={"data", "evaluate", "predict"}))
         if name not in self._evaluations:
-            found = evaluation_cost(fabric, config, data, loaders, directory)
+            others = {title: found for title, (found, _) in loaded.items()}
+            found = evaluation_cost(fabric, config, data, loaders, directory, others)
             self._evaluations[name] = found
         return Costs(start, epoch, self._evaluations[name].seconds(each))
 
@@ -148,6 +155,12 @@ class Rehearsal:
             data = load(spec)
             self._data[name] = data, time.perf_counter() - began
         return self._data[name]
+
+
+def _others(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """What decides how each further test set looks: itself, and the classes that are trained."""
+    sets = config.evaluate.also
+    return {title: {"train": config.data, "test": spec} for title, spec in sets.items()}
 
 
 def _epoch(trainer: Trainer, validation: int) -> float:
