@@ -36,10 +36,10 @@ def test_beyond_the_limit_rows_are_summed_up(
     path = tmp_path / "some.csv"
     path.write_text("p0,p1,label\n" + "0.25,0.75,1\n" * 100)
     (source,) = find_sources([str(path)])
-    assert not plan_reading(source).jobs
+    assert not plan_reading([source])[0].jobs
     monkeypatch.setattr(
         "sfumato.engine.evaluation.audit_reading.LARGEST_IN_MEMORY", source.bytes() - 1
     )
-    assert plan_reading(source).jobs
+    assert plan_reading([source])[0].jobs
     path.write_text("")
     assert audit_sources.find_sources([str(path)])[0].bytes() == 0
