@@ -10,7 +10,6 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator
 
-from sfumato._core.files import read_yaml
 from sfumato._core.import_path import module_folder, searching
 from sfumato.engine import (
     ConfigError,
@@ -22,6 +21,7 @@ from sfumato.engine import (
 )
 from sfumato.engine.config.run_config import EvaluateConfig
 from sfumato.engine.runs.ensembles import member_config
+from sfumato.study.extended import merge_recipe, read_extended
 
 
 class StudyConfig(Strict):
@@ -66,18 +66,12 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
     """Read and check a study file; nothing runs before all of it is known to be right.
 
     Args:
-        path: the YAML file.
+        path: the YAML file; with `extends` it says only what it changes of another.
         overrides: keys to replace, as `train.epochs=5` (see `apply_overrides`).
     """
     from sfumato.study.overrides import apply_overrides
 
-    if not path.is_file():
-        what = "is a folder; pass a file in it" if path.is_dir() else "no such study file"
-        raise ConfigError(f"{path}: {what}")
-    try:
-        content = read_yaml(path)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    content = read_extended(path)
     if overrides and isinstance(content, Mapping):
         content = apply_overrides(content, overrides)
     with searching(path.resolve().parent):
@@ -96,7 +90,7 @@ def plan(study: StudyConfig) -> list[PlannedRun]:
         for seed in study.seeds:
             for method, changes in study.methods.items():
                 source = f"study {study.name}, method {method!r}"
-                content = {**_merge(study.recipe, changes), "seed": seed}
+                content = {**merge_recipe(study.recipe, changes), "seed": seed}
                 is_first = seed == study.seeds[0]
                 if not _is_ensemble(content):
                     config = parse(RunConfig, content, source)
@@ -159,13 +153,3 @@ def _ensemble(study: StudyConfig, content: dict[str, Any], source: str) -> RunCo
             )
         content = {**content, "predict": {**predict, "ensemble": study.seeds}}
     return parse(RunConfig, content, source)
-
-
-def _merge(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections are merged key by key; specs (data, model, loss ...) are replaced as a whole."""
-    merged = {**recipe, **changes}
-    for section in ("train", "predict", "evaluate", "classifier"):
-        ours, theirs = recipe.get(section), changes.get(section)
-        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-            merged[section] = {**ours, **theirs}
-    return merged

@@ -14,6 +14,7 @@ from sfumato.engine.config.own_parts import Named
 from sfumato.engine.config.part_kinds import NAME_KINDS, SPEC_KINDS, Kind
 from sfumato.engine.config.parts import parts
 from sfumato.study.config import StudyConfig
+from sfumato.study.extended import EXTENDS
 
 
 def study_schema() -> dict[str, Any]:
@@ -21,7 +22,7 @@ def study_schema() -> dict[str, Any]:
 
     Example:
         >>> sorted(study_schema()["properties"])
-        ['methods', 'name', 'recipe', 'seeds', 'title']
+        ['extends', 'methods', 'name', 'recipe', 'seeds', 'title']
     """
     run = RunConfig.model_json_schema()
     definitions = run.pop("$defs", {})
@@ -43,6 +44,10 @@ def study_schema() -> dict[str, Any]:
     study = StudyConfig.model_json_schema()
     study["properties"]["recipe"] = {"$ref": "#/$defs/Changes"}
     study["properties"]["methods"] |= {"additionalProperties": {"$ref": "#/$defs/Changes"}}
+    # A study that extends another takes from there what it does not say.
+    study["properties"][EXTENDS] = {"type": "string", "title": "Extends"}
+    study["required"] = ["name"]
+    study["anyOf"] = [{"required": [EXTENDS]}, {"required": ["recipe", "methods"]}]
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Sfumato study",
