@@ -6,18 +6,24 @@
    single precision, against `pyarrow` reading the same columns in the same batches and doing
    nothing with them. Both read in one thread; the audit sums up in another.
 2. Peak memory of the process for files of 10^6 rows up to `--rows`.
-3. Two worker processes against one, their start included.
+3. Two worker processes against one, their start included. One worker reads in one thread and sums
+   up in another, so that it has both cores of a small machine already; therefore also
+4. one worker that has one core against two that have two, on as many rows, once they have started.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +32,14 @@ import pyarrow as arrow
 from harness import median_ratio, print_table, write_results
 from pyarrow import parquet
 
-from sfumato.engine.evaluation.audit_workers import jobs_of, tally
+from sfumato.engine.evaluation.audit_tallies import Tallies, Wanted
+from sfumato.engine.evaluation.audit_workers import jobs_of, tally, tally_job
 from sfumato.engine.runs.prediction_files import Reading
 from sfumato.engine.runs.prediction_formats import batch_rows
 from sfumato.engine.runs.progress import Bar
 
 CLASSES, GROUP = 10, 250_000
+WANTED = Wanted(sample=True)  # as the command of one model has it
 
 
 def write_file(path: Path, rows: int) -> None:
@@ -58,7 +66,7 @@ def read_alone(path: Path) -> None:
 
 
 def audited(path: Path, workers: int = 1) -> None:
-    tally(jobs_of([path]), Reading(), workers=workers, bar=Bar())
+    tally(jobs_of([path]), Reading(), WANTED, workers=workers, bar=Bar())
 
 
 def seconds(call: Callable[[], None]) -> float:
@@ -91,6 +99,41 @@ def compare(path: Path, rows: int, repeats: int) -> list[dict[str, Any]]:
     ]
 
 
+def seconds_when_started(path: Path, workers: int) -> float:
+    """Of workers that have summed up a job before, and so have imported what they need."""
+    jobs, total = jobs_of([path]), Tallies(WANTED)
+    run = partial(tally_job, reading=Reading(), wanted=WANTED)
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        list(pool.map(run, jobs[:1] * 2 * workers))
+        began = time.perf_counter()
+        for part in pool.map(run, jobs):
+            total.merge(part)
+        return time.perf_counter() - began
+
+
+def by_cores(path: Path, rows: int, repeats: int) -> list[dict[str, Any]]:
+    """One worker with one core, two with two, in turn."""
+    cores = sorted(os.sched_getaffinity(0))
+    found: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(repeats):
+        for workers, taken in found.items():
+            command = [sys.executable, __file__, "--time-of", str(path), str(workers)]
+            pin = partial(os.sched_setaffinity, 0, cores[:workers])
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=True, preexec_fn=pin
+            )
+            taken.append(float(done.stdout))
+    return [
+        {
+            "case": f"audit, {workers} started on as many cores",
+            "rows": rows,
+            "million rows/s": rows / sorted(taken)[len(taken) // 2] / 1e6,
+            "of one worker": 1 / median_ratio(taken, found[1]),
+        }
+        for workers, taken in found.items()
+    ]
+
+
 def peak_memory(path: Path, rows: int) -> dict[str, Any]:
     """Peak of a process that audits the file and does nothing else."""
     command = [sys.executable, __file__, "--memory-of", str(path)]
@@ -103,7 +146,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--memory-of", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--time-of", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.time_of is not None:
+        print(seconds_when_started(Path(options.time_of[0]), int(options.time_of[1])))
+        return
     if options.memory_of is not None:
         audited(options.memory_of)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
@@ -116,9 +163,10 @@ def main() -> None:
             memory.append(peak_memory(path, rows))
             rows *= 10
         speed = compare(path, rows // 10, options.repeats)
-    print_table(speed)
-    print_table(memory)
-    print("written to", write_results("audit", [*speed, *memory]))
+        cores = by_cores(path, rows // 10, options.repeats)
+    for part in (speed, cores, memory):
+        print_table(part)
+    print("written to", write_results("audit", [*speed, *cores, *memory]))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from sfumato.engine.evaluation.audit_sums import TimeSums, gap_of, part_sums
 from sfumato.engine.evaluation.audit_tallies import Summed, Tallies, Wanted
 from sfumato.engine.evaluation.audit_thresholds import Target
 from sfumato.engine.evaluation.audit_workers import Job, jobs_of, tally
-from sfumato.engine.runs.prediction_files import Reading, read_any
+from sfumato.engine.runs.prediction_files import Reading, read_any, read_batches
 from sfumato.engine.runs.prediction_rows import PredictionFile, PredictionFileError
 from sfumato.engine.runs.progress import Bar
 
@@ -229,6 +230,20 @@ def test_row_groups_are_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found.count == 3000
     assert torch.equal(found.sums[:-1, 0], _tallies(whole).sums[:-1, 0])
     assert found.mistakes == _tallies(whole).mistakes
+
+
+def test_an_opened_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A file is opened for each of its jobs, and knows much where it has many row groups."""
+    path = _parquet(tmp_path, _rows())
+    list(read_batches(path))  # what is imported at the first time
+    gc.collect()
+    gc.disable()
+    try:
+        list(read_batches(path, groups=[1, 2]))
+        kept = [each for each in gc.get_objects() if type(each).__name__ == "FileMetaData"]
+    finally:
+        gc.enable()
+    assert kept == []
 
 
 @pytest.mark.slow

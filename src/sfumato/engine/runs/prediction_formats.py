@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -128,26 +129,29 @@ def parquet_batches(
     """Only the columns that are wanted, of all row groups or of some; its rows are all whole."""
     parquet = open_parquet(path)
     columns = wanted(parquet.schema_arrow.names)
-    sizes = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
-    number = 1 + sum(sizes[: groups[0]] if groups else ())
-    step = batch_rows(_values_per_row(parquet, columns))
-    for batch in parquet.iter_batches(step, row_groups=groups, columns=columns, use_threads=False):
+    facts = parquet.metadata
+    number = 1 + sum(facts.row_group(i).num_rows for i in range(groups[0] if groups else 0))
+    read = list(range(facts.num_row_groups)) if groups is None else groups
+    step = batch_rows(_values_per_row(facts, columns, read))
+    for batch in parquet.iter_batches(step, row_groups=read, columns=columns, use_threads=False):
         yield number, {name: _from_arrow(batch.column(name)) for name in columns}
         number += len(batch)
 
 
-def _values_per_row(parquet: Any, columns: list[str]) -> int:
-    """Numbers in a row, those in lists counted one by one."""
-    facts, rows = parquet.metadata, max(1, parquet.metadata.num_rows)
-    total = 0
-    for at in range(facts.num_columns):
-        if facts.schema.column(at).path.partition(".")[0] in columns:
-            values = sum(
-                facts.row_group(group).column(at).num_values
-                for group in range(facts.num_row_groups)
-            )
-            total += -(-values // rows)
-    return total
+def _values_per_row(facts: Any, columns: list[str], groups: list[int]) -> int:
+    """Numbers in a row of these row groups, those in lists counted one by one.
+
+    Columns are asked for their names, not `facts.schema`: the two would hold each other, and what
+    is known of a file of many row groups would stay in memory for each time that it is opened.
+    """
+    values: Counter[str] = Counter()
+    rows = 0
+    for group in map(facts.row_group, groups):
+        rows += group.num_rows
+        for column in map(group.column, range(group.num_columns)):
+            values[column.path_in_schema] += column.num_values
+    of_columns = (v for name, v in values.items() if name.partition(".")[0] in columns)
+    return sum(-(-each // max(1, rows)) for each in of_columns)
 
 
 def open_parquet(path: Path) -> Any:
