@@ -24,7 +24,10 @@ from sfumato.engine import (
     parse,
     run,
 )
-from sfumato.engine.evaluation.detection_calibration import match_detections
+from sfumato.engine.evaluation.detection_calibration import (
+    errors_of_detections,
+    match_detections,
+)
 from sfumato.study.config import StudyConfig, plan
 
 
@@ -227,3 +230,22 @@ def test_calibration_of_detections() -> None:
     # Confidences 0.9, 0.7 and 0.6 are in the fifth, fourth and third of five bins.
     assert many["d_ece_by_place"] == pytest.approx((0.1 + 0.7 + 0.6) / 3)
     assert low - 1e-9 <= values["d_ece"] <= high + 1e-9  # both images are the same
+    assert "d_ece_by_place_interval" not in values
+    assert many["d_ece_by_place_interval"] == pytest.approx([(0.1 + 0.7 + 0.6) / 3] * 2)
+
+
+def test_intervals_of_detections_draw_whole_units() -> None:
+    """Every unit has ten alike detections: the interval is that of its share of right units."""
+    right = torch.arange(50) % 2 == 0
+    unit = torch.arange(50).repeat_interleave(10)
+    boxes = torch.tensor([[0.1, 0.1, 0.3, 0.3]]).repeat(500, 1)
+    scores = torch.full((500,), 0.9)
+    found = errors_of_detections(scores, right[unit], boxes, unit, 50, 2000)
+    assert found["d_ece"] == found["d_ece_by_place"] == pytest.approx(0.4)
+    half = 1.96 * (0.25 / 50) ** 0.5
+    for name in ("d_ece", "d_ece_by_place"):
+        assert found[f"{name}_interval"] == pytest.approx([0.4 - half, 0.4 + half], abs=0.025)
+    assert errors_of_detections(scores, right[unit], boxes, unit, 50, 0).keys() == {
+        "d_ece",
+        "d_ece_by_place",
+    }

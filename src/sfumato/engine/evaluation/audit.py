@@ -112,7 +112,7 @@ def judge_file(
     judged = judge(file.name, tallies, groups, metrics, generator, chosen)
     if isinstance(file, PredictionFile):
         judged["sets"] = sets_of(file)
-    judged["metrics"] |= detection_errors(file)
+    judged["metrics"] |= detection_errors(file, _possible(file, resamples))
     judged["drift"] = drift_of(file, found)
     return judged
 

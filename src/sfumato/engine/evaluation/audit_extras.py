@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from sfumato.engine.evaluation.audit_outcomes import Outcomes
+from sfumato.engine.evaluation.detection_calibration import errors_of_detections
 from sfumato.engine.runs.prediction_rows import (
     AnyPredictions,
     ConfidenceFile,
     PredictionFileError,
 )
-from sfumato.metrics import detection_calibration_error
+from sfumato.metrics.grouped_bootstrap import BLOCKS
 from sfumato.predictions import CalibrationAlarm
 
 ALARM_LEVEL = 0.05
 TOLERANCE = 0.02
-_BOX_BINS, _LEAST = 5, 8
 
 
 def drift_of(file: AnyPredictions, found: Outcomes) -> dict[str, Any] | None:
@@ -39,17 +41,21 @@ def drift_of(file: AnyPredictions, found: Outcomes) -> dict[str, Any] | None:
     }
 
 
-def detection_errors(file: AnyPredictions) -> dict[str, float]:
-    """D-ECE by confidence with 20 bins, and by confidence, position and size; of boxes only."""
+def detection_errors(file: AnyPredictions, resamples: int) -> dict[str, Any]:
+    """D-ECE by confidence with 20 bins, and by confidence, position and size; of boxes only.
+
+    Beyond 2,000 detections, random blocks of them are resampled, as other metrics are.
+    """
     if not isinstance(file, ConfidenceFile) or file.boxes is None:
         return {}
+    units = min(len(file), BLOCKS)
+    order = torch.randperm(len(file), generator=torch.Generator().manual_seed(len(file)))
     try:
-        by_place = detection_calibration_error(
-            file.confidence, file.correct, boxes=file.boxes, bins=_BOX_BINS, least=_LEAST
+        found = errors_of_detections(
+            file.confidence, file.correct, file.boxes, order % units, units, resamples
         )
     except ValueError as error:
         raise PredictionFileError(
             f"{file.name}: {error}; leave 'box' out to audit by confidence alone"
         ) from None
-    by_confidence = detection_calibration_error(file.confidence, file.correct)
-    return {"d_ece": float(by_confidence), "d_ece_by_place": float(by_place)}
+    return {name: value for name, value in found.items() if value is not None}

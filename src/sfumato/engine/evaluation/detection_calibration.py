@@ -11,12 +11,9 @@ from torch import Tensor
 
 from sfumato.data import DetectionDataset
 from sfumato.engine.evaluation.replicates import Replicates
-from sfumato.metrics.detection import (
-    detection_calibration_error,
-    detection_cells,
-    error_of_cells,
-)
+from sfumato.metrics.detection import detection_cells, error_of_cells
 from sfumato.metrics.intervals import centred_interval, draw_in_parts
+from sfumato.metrics.resampling import sparse
 
 BINS = 20
 PLACE_BINS, LEAST = 5, 8
@@ -27,7 +24,7 @@ RESAMPLES = 1000
 def detection_calibration(
     dataset: DetectionDataset, found: Sequence[dict[str, Tensor]]
 ) -> dict[str, Any]:
-    """`d_ece` by confidence (20 bins, overlap 0.5) with its interval, and `d_ece_by_place`.
+    """`d_ece` by confidence (20 bins, overlap 0.5) and `d_ece_by_place`, with their intervals.
 
     The second has 5 bins of confidence, of each coordinate of the centre and of each side, and
     leaves out cells of fewer than 8 detections. Both are None where there is nothing to measure.
@@ -44,27 +41,50 @@ def detection_calibration(
         return {"d_ece": None, "d_ece_by_place": None}
     scores, matched, boxes = (torch.cat(parts) for parts in zip(*judged, strict=True))
     image = torch.arange(len(found)).repeat_interleave(torch.tensor(counts))
-    by_place = float(
-        detection_calibration_error(
-            scores, matched, boxes=_shares(dataset, boxes, image), bins=PLACE_BINS, least=LEAST
-        )
-    )
-    values: dict[str, Any] = {"d_ece_by_place": None if math.isnan(by_place) else by_place}
-    cell, rows = detection_cells(scores, matched, None, (BINS,))
-    sums = rows.new_zeros(len(found) * BINS, 3).index_add_(0, image * BINS + cell, rows)
-    sums = sums.view(len(found), BINS * 3)
-    value = float(error_of_cells(sums.sum(0).view(BINS, 3)))
-    if len(found) < 2:
-        return {"d_ece": value, **values}
-    generator = Replicates(RESAMPLES).generator(len(found))
-    draws = torch.cat(
-        [
-            error_of_cells((weights @ sums).view(-1, BINS, 3))
-            for weights in draw_in_parts(len(found), RESAMPLES, generator=generator)
-        ]
-    )
-    interval = centred_interval(draws[~draws.isnan()], value, level=0.95)
-    return {"d_ece": value, "d_ece_interval": list(interval), **values}
+    boxes = _shares(dataset, boxes, image)
+    return errors_of_detections(scores, matched, boxes, image, len(found), RESAMPLES)
+
+
+def errors_of_detections(
+    scores: Tensor, matched: Tensor, boxes: Tensor, unit: Tensor, units: int, resamples: int
+) -> dict[str, Any]:
+    """`d_ece` and `d_ece_by_place` of detections, with intervals where units can be resampled.
+
+    Args:
+        scores: confidence of each detection, (N,).
+        matched: whether it found an object, (N,).
+        boxes: corners as shares of the image, (N, 4).
+        unit: what is drawn together, such as the image; (N,).
+        units: number of units.
+        resamples: of the units; 0 for no intervals.
+    """
+    values: dict[str, Any] = {}
+    for name, places, sizes, least in (
+        ("d_ece", None, (BINS,), 1),
+        ("d_ece_by_place", boxes, (PLACE_BINS,) * 5, LEAST),
+    ):
+        cell, rows = detection_cells(scores, matched, places, sizes)
+        seen, cell = cell.unique(return_inverse=True)
+        whole = rows.new_zeros(len(seen), 3).index_add_(0, cell, rows)
+        value = float(error_of_cells(whole, least))
+        values[name] = None if math.isnan(value) else value
+        if units > 1 and resamples and values[name] is not None:
+            columns = [sparse(cell, unit, each, (len(seen), units)) for each in rows.unbind(1)]
+            draws = _resampled(columns, least, resamples)
+            values[f"{name}_interval"] = list(centred_interval(draws, value, level=0.95))
+    return values
+
+
+def _resampled(columns: Sequence[Tensor], least: int, resamples: int) -> Tensor:
+    """D-ECE of every resample, (R,), of count, matched and confidence by cell and unit, (K, U)."""
+    units = columns[0].shape[1]
+    generator = Replicates(resamples).generator(units)
+    parts = []
+    for weights in draw_in_parts(units, resamples, generator=generator):
+        drawn = weights.T.contiguous()
+        sums = [torch.sparse.mm(each, drawn).T for each in columns]
+        parts.append(error_of_cells(torch.stack(sums, -1), least))
+    return torch.cat(parts)
 
 
 def _shares(dataset: DetectionDataset, boxes: Tensor, image: Tensor) -> Tensor:
