@@ -23,7 +23,11 @@ RESULTS = sorted(
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_no_study_file_points_outside(path: Path) -> None:
     """A user has neither our disks nor what lies beside our copy of the repository."""
-    outside = [text for text in _texts(read_yaml(path)) if _is_outside(text)]
+    content: Any = read_yaml(path)
+    if "extends" in content:
+        other = path.parent / content.pop("extends")
+        assert other.resolve().is_relative_to(STUDIES)
+    outside = [text for text in _texts(content) if _is_outside(text)]
     assert not outside, f"{path.name}: {outside}; paths begin where --data says"
 
 
