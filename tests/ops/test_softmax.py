@@ -13,7 +13,7 @@ from torch import Tensor
 import sfumato.functional as SF
 from sfumato.ops import library
 from sfumato.ops.plain_softmax import PlainSoftmax, valid_entries
-from sfumato.ops.softmax import ReadSoftmax, SoftmaxSummary, softmax_summary
+from sfumato.ops.softmax import Also, ReadSoftmax, SoftmaxSummary, softmax_summary
 
 with_kernels = pytest.mark.skipif(library.library() is None, reason="no compiled kernels here")
 
@@ -39,8 +39,19 @@ LOSSES: dict[str, Callable[..., Tensor]] = {
     "acls, constant": partial(SF.acls_loss, margin=2.0, smoothing="constant"),
     "mdca": SF.mdca_loss,
     "mmce": SF.mmce_loss,
+    "dual focal": partial(SF.dual_focal_loss, gamma=2.3),
+    "bsce": SF.bsce_loss,
+    "bsce, with its gradient": partial(SF.bsce_loss, stop_gradient=False),
+    "nacl": SF.nacl_loss,
+    "cals": lambda z, *rest, **options: SF.cals_loss(
+        z, *rest, multipliers=torch.linspace(0, 2, z.shape[1]), margin=3.0, **options
+    ),
+    "online label smoothing": lambda z, *rest, **options: SF.online_label_smoothing_loss(
+        z, *rest, soft_labels=_table(z), **options
+    ),
 }
-SOFT = [name for name in LOSSES if name[:4] not in ("foca", "flsd", "mmce")]
+HARD = ("focal", "focal, small exponent", "flsd", "flsd, released", "mmce", "dual focal")
+SOFT = [name for name in LOSSES if name not in (*HARD, "online label smoothing")]
 LAYOUTS: dict[str, Callable[[], Tensor]] = {
     "rows": lambda: torch.randn(11, 5),
     "long rows": lambda: torch.randn(3, 1000),
@@ -69,6 +80,13 @@ def _labels(logits: Tensor) -> Tensor:
     if target.numel() > 1:
         target.view(-1)[1] = -100
     return target
+
+
+def _table(logits: Tensor) -> Tensor:
+    """A soft target for each class, (C, C)."""
+    classes = logits.shape[1]
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(classes, classes, generator=generator).softmax(1).to(logits.dtype)
 
 
 def _read(logits: Tensor, target: Tensor | None, soft: Tensor | None = None) -> SoftmaxSummary:
@@ -106,25 +124,100 @@ def test_kernel_equals_definition(kind: str, layout: str, dtype: torch.dtype) ->
     target = _labels(logits) if kind in ("hard", "both") else None
     soft = torch.rand(logits.shape, dtype=dtype) if kind in ("soft", "both") else None
     read, plain = _read(logits, target, soft), _plain(logits, target, soft)
-    assert isinstance(read, ReadSoftmax)
     names = NUMBERS if kind != "none" else NUMBERS[1:]
-    scale = 1e-9 if dtype == torch.float64 else 2e-5
+    _assert_same(logits, read, plain, names, CONSTANTS)
+    valid = torch.ones(read.top.shape, dtype=torch.bool) if plain.valid is None else plain.valid
+    assert torch.equal(read.predicted[valid], plain.predicted[valid])
+    assert read.count == int(plain.count)
+
+
+@with_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("also", ["brier", "following", "distance"])
+def test_further_numbers_equal_their_definition(
+    also: Also, layout: str, dtype: torch.dtype
+) -> None:
+    if (also, layout) == ("distance", "volumes"):
+        pytest.skip("PyTorch's own operations serve more than two dimensions")
+    # Whole numbers, so that classes tie; not those of shares, where a distance has no slope.
+    logits = ((LAYOUTS[layout]() * 3).round() + 0.25).to(dtype).requires_grad_()
+    target = _labels(logits)
+    target.view(-1)[0] = int(
+        logits.detach().movedim(1, -1).reshape(-1, logits.shape[1])[0].argmin()
+    )
+    read = softmax_summary(logits, target, also=also, ignore_index=-100)
+    _assert_same(logits, read, _plain(logits, target), (also, "label", "top"))
+
+
+@with_kernels
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_targets_from_a_table_and_margins_of_classes(layout: str) -> None:
+    logits = (LAYOUTS[layout]() * 3).double().requires_grad_()
+    target, table = _labels(logits), _table(logits)
+    margins = torch.linspace(-1, 4, logits.shape[1], dtype=torch.float64)
+    read = softmax_summary(logits, target, table=table, margin=margins, ignore_index=-100)
+    safe, valid = valid_entries(target, logits.shape[1], -100)
+    assert safe is not None
+    soft = table[safe].movedim(-1, 1)
+    plain = PlainSoftmax(logits, safe, soft, margin=margins, valid=valid)
+    _assert_same(logits, read, plain, NUMBERS[:-1], CONSTANTS)
+
+
+def _assert_same(
+    logits: Tensor,
+    read: SoftmaxSummary,
+    plain: PlainSoftmax,
+    names: tuple[str, ...],
+    constants: tuple[str, ...] = (),
+) -> None:
+    """The same numbers, and the same gradient of a random sum of them."""
+    assert isinstance(read, ReadSoftmax)
+    scale = 1e-9 if logits.dtype == torch.float64 else 2e-5
     sums = []
     for summary in (read, plain):
         generator = torch.Generator().manual_seed(0)
         parts = [getattr(summary, name) for name in names]
-        factors = [torch.randn(part.shape, generator=generator).to(dtype) for part in parts]
+        factors = [torch.randn(part.shape, generator=generator).to(logits) for part in parts]
         sums.append(sum((a * b).sum() for a, b in zip(parts, factors, strict=True)))
-    for name in (*names, *CONSTANTS):
+    for name in (*names, *constants):
         torch.testing.assert_close(
             getattr(read, name), getattr(plain, name), rtol=scale, atol=scale, msg=name
         )
-    valid = torch.ones(read.top.shape, dtype=torch.bool) if plain.valid is None else plain.valid
-    assert torch.equal(read.predicted[valid], plain.predicted[valid])
-    assert read.count == int(plain.count)
     slopes = [torch.autograd.grad(each, logits)[0] for each in sums]
     largest = slopes[1].abs().max().item()
     torch.testing.assert_close(slopes[0], slopes[1], rtol=10 * scale, atol=scale * largest)
+
+
+@pytest.mark.parametrize("also", ["brier", "following", "distance"])
+@pytest.mark.parametrize("shape", [(3, 5), (2, 40), (2, 4, 3, 3)])
+def test_further_numbers_by_differences(also: Also, shape: tuple[int, ...]) -> None:
+    logits = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(0, shape[1], shape[:1] + shape[2:])
+    assert torch.autograd.gradcheck(
+        lambda z: getattr(softmax_summary(z, target, also=also), also), logits
+    )
+
+
+def test_further_numbers_by_hand() -> None:
+    logits = torch.tensor([[0.0, 0.0, 1.0, 3.0]], dtype=torch.float64)
+    p, label = logits.softmax(1)[0], torch.tensor([2])
+    brier = softmax_summary(logits, label, also="brier").brier.item()
+    assert brier == pytest.approx((p[0] ** 2 + p[1] ** 2 + (1 - p[2]) ** 2 + p[3] ** 2).item())
+    following = softmax_summary(logits, label, also="following").following
+    assert following.item() == pytest.approx(p[0].log().item())
+    last = softmax_summary(logits, torch.tensor([0]), also="following").following
+    assert last.item() == -1000
+    distance = softmax_summary(logits, label, also="distance").distance
+    assert distance.item() == 0 + 0 + 0 + 3
+
+
+@with_kernels
+def test_a_sure_prediction_keeps_its_last_places() -> None:
+    logits = torch.tensor([[12.0, 0.0, -1.0]])
+    expected = logits.double().softmax(1) - torch.tensor([[1.0, 0.0, 0.0]])
+    found = softmax_summary(logits, torch.tensor([0]), also="brier").brier
+    assert found.item() == pytest.approx(expected.square().sum().item(), rel=1e-5)
 
 
 @with_kernels

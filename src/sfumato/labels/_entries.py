@@ -22,7 +22,7 @@ from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_floating, check_integer
 from sfumato.ops.plain_softmax import PlainSoftmax, valid_entries
-from sfumato.ops.softmax import SoftmaxSummary, softmax_summary
+from sfumato.ops.softmax import Also, SoftmaxSummary, softmax_summary
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = ("mean", "sum", "none")
@@ -77,7 +77,9 @@ class Entries(NamedTuple):
     def softmax(
         self,
         *,
-        margin: float | None = None,
+        table: Tensor | None = None,
+        margin: float | Tensor | None = None,
+        also: Also | None = None,
         wants_predicted: bool = False,
         wants_totals: bool = False,
     ) -> SoftmaxSummary:
@@ -86,8 +88,10 @@ class Entries(NamedTuple):
             self.logits,
             self.target,
             self.soft_target,
+            table=table,
             margin=margin,
             ignore_index=self.ignore_index,
+            also=also,
             wants_predicted=wants_predicted,
             wants_totals=wants_totals,
         )

@@ -17,6 +17,7 @@ from sfumato.labels._entries import (
 )
 from sfumato.labels._powers import power_of_miss
 from sfumato.ops.plain_softmax import LEAST_LOG
+from sfumato.ops.softmax import SoftmaxSummary
 
 Norm = Literal[1, 2]
 
@@ -75,12 +76,10 @@ def bsce_loss(
     _check(gamma, norm)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    softmax = entries.softmax()
-    label, top = softmax.label, softmax.top
-    if stop_gradient:
-        entries = entries._replace(logits=entries.logits.detach())
-        label, top = label.detach(), top.detach()
-    weight = _weight(entries, label, top, gamma, norm)
+    softmax = entries.softmax(also="brier" if norm == 2 else None)
+    distance = _distance(softmax, entries, norm)
+    distance = distance.detach() if stop_gradient else distance
+    weight = power_of_miss(distance, gamma / norm, least=gamma / norm)
     return reduce_entries(weight * -softmax.label, softmax, reduction)
 
 
@@ -133,19 +132,10 @@ def _check(gamma: float, norm: int) -> None:
     check_choice("norm", norm, (1, 2))
 
 
-def _weight(entries: Entries, label: Tensor, top: Tensor, gamma: float, norm: Norm) -> Tensor:
-    """||q - p||^gamma of each entry; label and top are those of its softmax."""
-    if entries.soft_target is not None:
-        distance = (entries.soft_target - entries.plain().log_probs.exp()).abs()
-        if norm == 1:
-            return power_of_miss(distance.sum(1), gamma, least=gamma)
-        return power_of_miss(distance.square().sum(1), gamma / 2, least=gamma / 2)
-    miss = -torch.expm1(label.clamp(min=LEAST_LOG))
-    if norm == 1:
-        return power_of_miss(2 * miss, gamma, least=gamma)
-    # sum_k p_k^2 is the quotient of the normalisers of 2 z and z, the second squared.
-    doubled = entries._replace(logits=2 * entries.logits).softmax()
-    squares = (2 * top - doubled.top).exp()
-    # Rounding may take the sum of the other squares below 0.
-    squared = miss.square() + (squares - (2 * label).exp()).clamp(min=0)
-    return power_of_miss(squared, gamma / 2, least=gamma / 2)
+def _distance(softmax: SoftmaxSummary, entries: Entries, norm: Norm) -> Tensor:
+    """||q - p||^norm of each entry."""
+    if norm == 2:
+        return softmax.brier
+    if entries.soft_target is None:
+        return -2 * torch.expm1(softmax.label.clamp(min=LEAST_LOG))
+    return (entries.soft_target - entries.plain().log_probs.exp()).abs().sum(1)

@@ -12,11 +12,11 @@ from sfumato.labels._entries import (
     Entries,
     Reduction,
     check_reduction,
-    full_precision,
     prepare_entries,
     reduce_entries,
 )
 from sfumato.labels.cross_entropy import cross_entropy_fidelity
+from sfumato.ops.softmax import SoftmaxSummary
 
 _LEAST, _LARGEST = 1e-6, 1e6
 """Bounds of a multiplier; as released, where each starts at the lower one."""
@@ -63,9 +63,9 @@ def cals_penalty(
     _check(rho, margin)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    plain = entries.plain()
-    values = _penalty(plain.logits, _along_classes(multipliers, entries), rho, margin)
-    return reduce_entries(values, plain, reduction)
+    multipliers = _checked(multipliers, entries)
+    softmax = entries.softmax(margin=_margins(multipliers, rho, margin))
+    return reduce_entries(_penalty(softmax, multipliers, rho, margin), softmax, reduction)
 
 
 def cals_loss(
@@ -113,9 +113,11 @@ def cals_loss(
     _check(rho, margin)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    fidelity = cross_entropy_fidelity(entries, class_weight=class_weight)
-    of_classes = _along_classes(multipliers, entries)
-    penalty = _penalty(entries.plain().logits, of_classes, rho, margin)
+    multipliers = _checked(multipliers, entries)
+    fidelity = cross_entropy_fidelity(
+        entries, class_weight=class_weight, margin=_margins(multipliers, rho, margin)
+    )
+    penalty = _penalty(fidelity.softmax, multipliers, rho, margin)
     return fidelity.plus(penalty, reduction)
 
 
@@ -214,9 +216,10 @@ class CALSLoss(nn.Module):
         plain, rho = entries.plain(), float(self.rho)
         rows = plain.logits.movedim(1, -1).flatten(0, -2)  # (entries, C)
         rows = rows if plain.valid is None else rows[plain.valid.flatten()]
-        slopes = (self.multipliers + rho * _constraints(rows, self.margin)).relu()
+        constraints = (rows.amax(1, keepdim=True) - rows) / self.margin - 1
+        slopes = (self.multipliers + rho * constraints).relu()
         total = slopes.clamp(_LEAST, _LARGEST).double().sum(0)
-        penalty = _penalty(rows, self.multipliers, rho, self.margin).double().sum()
+        penalty = (slopes.square() - self.multipliers.square()).double().sum() / (2 * rho)
         count = penalty.new_tensor(len(rows))
         noted = torch.cat([total, torch.stack([penalty, count])])
         self._noted = noted if self._noted is None else self._noted + noted
@@ -251,25 +254,27 @@ def _check(rho: float, margin: float) -> None:
     check_number("margin", margin, low=0.0, open_low=True)
 
 
-def _along_classes(multipliers: Tensor | None, entries: Entries) -> Tensor:
-    """The multipliers in a shape that goes with the logits."""
+def _checked(multipliers: Tensor | None, entries: Entries) -> Tensor:
+    """The multipliers in the precision of the logits, (C,)."""
     if multipliers is None:
-        return entries.logits.new_tensor(_LEAST)
+        return entries.logits.new_full((entries.num_classes,), _LEAST)
     check_floating("multipliers", multipliers)
     if multipliers.shape != (entries.num_classes,):
         raise ValueError(
             f"multipliers must have shape ({entries.num_classes},), one per class, "
             f"got {tuple(multipliers.shape)}"
         )
-    return multipliers.to(entries.logits).reshape(1, -1, *(1,) * (entries.logits.ndim - 2))
+    return multipliers.to(entries.logits)
 
 
-def _constraints(logits: Tensor, margin: float) -> Tensor:
-    return (logits.amax(1, keepdim=True) - logits) / margin - 1
+def _margins(multipliers: Tensor, rho: float, margin: float) -> Tensor:
+    """Beyond which a class costs: l + rho h > 0 where the logit is further below the largest."""
+    return margin - multipliers * (margin / rho)
 
 
-def _penalty(logits: Tensor, multipliers: Tensor, rho: float, margin: float) -> Tensor:
-    """The penalty of each entry."""
-    with full_precision(logits):
-        active = (multipliers + rho * _constraints(logits, margin)).relu()
-        return (active.square() - multipliers.square()).sum(1) / (2 * rho)
+def _penalty(softmax: SoftmaxSummary, multipliers: Tensor, rho: float, margin: float) -> Tensor:
+    """The penalty of each entry; l + rho h is rho / M times the excess over the class's margin."""
+    # The numbers hold the top constant; here all squares grow with it, and exactly as they do.
+    rise = softmax.highest - softmax.highest.detach()  # 0, with slope 1
+    squares = softmax.squares + (2 * softmax.excess + softmax.number * rise) * rise
+    return squares * (rho / (2 * margin**2)) - multipliers.square().sum() / (2 * rho)

@@ -16,7 +16,7 @@ from sfumato.labels._entries import (
     reduce_entries,
 )
 from sfumato.labels.targets import SmoothingOver, smoothing_masses
-from sfumato.ops.softmax import SoftmaxSummary
+from sfumato.ops.softmax import Also, SoftmaxSummary
 
 
 class Fidelity(NamedTuple):
@@ -147,9 +147,10 @@ def cross_entropy_fidelity(
     smoothing: float = 0.0,
     smoothing_over: SmoothingOver = "all",
     class_weight: Tensor | None = None,
-    margin: float | None = None,
+    margin: float | Tensor | None = None,
+    also: Also | None = None,
 ) -> Fidelity:
-    """The fidelity of most losses; `margin` is that of the penalty to be added."""
+    """The fidelity of most losses; `margin` and `also` are for the penalty to be added."""
     _check_smoothing(smoothing, smoothing_over)
     weight = None
     factor, mass = smoothing_masses(smoothing, entries.num_classes, smoothing_over)
@@ -158,9 +159,9 @@ def cross_entropy_fidelity(
         if smoothing or weight is None:  # every class has a share of its own: w_k q_k
             shares = _shares(entries, factor, mass) * _along_classes(class_weight, entries.logits)
             entries = entries._replace(soft_target=shares)
-            softmax = entries.softmax(margin=margin)
+            softmax = entries.softmax(margin=margin, also=also)
             return Fidelity(softmax, softmax.label, weight)
-    softmax = entries.softmax(margin=margin)
+    softmax = entries.softmax(margin=margin, also=also)
     fit = softmax.label if weight is None else softmax.label * weight  # Eq. (1)
     if smoothing:
         fit = factor * fit + mass * softmax.total  # Eq. (4)

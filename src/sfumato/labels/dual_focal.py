@@ -8,16 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._core.checks import check_number
-from sfumato.labels._entries import (
-    Entries,
-    Reduction,
-    check_reduction,
-    prepare_entries,
-    reduce_entries,
-)
+from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
 from sfumato.labels._powers import power_of_miss
 from sfumato.ops.plain_softmax import LEAST_LOG
-from sfumato.ops.softmax import SoftmaxSummary
 
 
 def dual_focal_loss(
@@ -69,9 +62,9 @@ def dual_focal_loss(
     check_number("gamma", gamma, low=0.0)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
-    softmax = entries.softmax()
+    softmax = entries.softmax(also="following")
     # A label that can't be, log p = -inf, misses everything, with slope 0.
-    miss = -torch.expm1(softmax.label.clamp(min=LEAST_LOG)) + _following(entries, softmax)
+    miss = softmax.following.exp() - torch.expm1(softmax.label.clamp(min=LEAST_LOG))
     values = power_of_miss(miss, gamma, least=gamma) * -softmax.label
     return reduce_entries(values, softmax, reduction)
 
@@ -106,16 +99,3 @@ class DualFocalLoss(nn.Module):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
         )
-
-
-def _following(entries: Entries, softmax: SoftmaxSummary) -> Tensor:
-    """The largest probability below the label's, 0 where there is none."""
-    of_label = entries.logits.detach().gather(1, entries.safe_indices.unsqueeze(1))
-    # Classes that share the place share its derivative.
-    logit = torch.where(entries.logits < of_label, entries.logits, -torch.inf).amax(1)
-    is_there = logit.detach() > -torch.inf
-    if softmax.valid is not None:
-        is_there &= softmax.valid
-    # Where there is none the difference may be anything, infinity included.
-    log_prob = torch.where(is_there, logit - (softmax.highest - softmax.top), 0.0)
-    return torch.where(is_there, log_prob.exp(), 0.0)

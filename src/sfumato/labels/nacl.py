@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from sfumato._core.checks import check_number
-from sfumato.labels._entries import (
-    Entries,
-    Reduction,
-    check_reduction,
-    prepare_entries,
-    reduce_entries,
-)
+from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
 from sfumato.labels.cross_entropy import cross_entropy_fidelity
 
 
@@ -61,8 +54,8 @@ def neighbour_penalty(
     """
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    plain = entries.plain()
-    return reduce_entries(_penalty(entries, plain.logits, plain.valid), plain, reduction)
+    softmax = entries.softmax(also="distance")
+    return reduce_entries(softmax.distance / entries.num_classes, softmax, reduction)
 
 
 def nacl_loss(
@@ -106,9 +99,13 @@ def nacl_loss(
     check_number("weight", weight, low=0.0)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    fidelity = cross_entropy_fidelity(entries, class_weight=class_weight)
-    plain = entries.plain()
-    penalty = weight * _penalty(entries, plain.logits, plain.valid)
+    is_hard = entries.soft_target is None
+    fidelity = cross_entropy_fidelity(
+        entries, class_weight=class_weight, also="distance" if is_hard else None
+    )
+    # Class weights are for the cross entropy: soft targets are blurred as they came.
+    distance = fidelity.softmax.distance if is_hard else entries.plain().distance
+    penalty = distance * (weight / entries.num_classes)
     return fidelity.plus(penalty, reduction)
 
 
@@ -153,34 +150,3 @@ class NACLLoss(nn.Module):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
         )
-
-
-def _penalty(entries: Entries, logits: Tensor, valid: Tensor | None) -> Tensor:
-    """The penalty of each entry, from logits that are 0 where they are ignored."""
-    return (logits - _shares_around(entries, valid)).abs().sum(1) / entries.num_classes
-
-
-def _shares_around(entries: Entries, valid: Tensor | None) -> Tensor:
-    """Shares of the classes in the neighbourhood of each entry, (N, C, ...)."""
-    if entries.soft_target is not None:
-        shares = entries.soft_target
-    else:
-        label = entries.safe_indices.unsqueeze(1)
-        shares = torch.zeros_like(entries.logits).scatter(1, label, 1.0)
-    counted = shares.new_ones((len(shares), 1, *shares.shape[2:]))
-    if valid is not None:
-        counted = valid.unsqueeze(1).to(shares)
-        shares = shares * counted
-    return _sum_around(shares) / _sum_around(counted).clamp(min=1)
-
-
-def _sum_around(values: Tensor) -> Tensor:
-    """Sums over neighbourhoods that are 3 wide in each dimension after the classes."""
-    for dimension in range(2, values.ndim):
-        size = values.shape[dimension]
-        if size > 1:
-            edge = torch.zeros_like(values.narrow(dimension, 0, 1))
-            before = torch.cat([edge, values.narrow(dimension, 0, size - 1)], dimension)
-            after = torch.cat([values.narrow(dimension, 1, size - 1), edge], dimension)
-            values = values + before + after
-    return values

@@ -15,6 +15,7 @@ from sfumato.labels._entries import (
     prepare_entries,
     reduce_entries,
 )
+from sfumato.ops.softmax import SoftmaxSummary
 
 
 def online_label_smoothing_loss(
@@ -63,10 +64,7 @@ def online_label_smoothing_loss(
     check_number("weight", weight, low=0.0, high=1.0)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
-    if soft_labels is not None:
-        shares = _shares(entries, soft_labels, weight)
-        entries = entries._replace(soft_target=shares)
-    softmax = entries.softmax()
+    softmax = _softmax(entries, soft_labels, weight)
     return reduce_entries(-softmax.label, softmax, reduction)
 
 
@@ -127,25 +125,21 @@ class OnlineLabelSmoothingLoss(nn.Module):
         self.reduction: Reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        loss = online_label_smoothing_loss(
-            logits,
-            target,
-            soft_labels=self.soft_labels,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
+        softmax = _softmax(entries, self.soft_labels, self.weight, wants_predicted=self.training)
         if self.training:
-            self._record(logits, target)
-        return loss
+            self._record(entries, softmax)
+        return reduce_entries(-softmax.label, softmax, self.reduction)
 
     @torch.no_grad()
-    def _record(self, logits: Tensor, target: Tensor) -> None:
-        # What is ignored equals no prediction, whatever its label is.
-        right = (logits.argmax(1) == target) & (target != self.ignore_index)
-        probs = logits.movedim(1, -1)[right].float().softmax(-1)
-        self.sums.index_add_(0, target[right].long(), probs)
-        self.counts.index_add_(0, target[right].long(), torch.ones_like(probs[:, 0]))
+    def _record(self, entries: Entries, softmax: SoftmaxSummary) -> None:
+        right = softmax.predicted == entries.indices
+        if softmax.valid is not None:
+            right &= softmax.valid
+        probs = entries.logits.movedim(1, -1)[right].softmax(-1).to(self.sums)
+        label = entries.indices[right]
+        self.sums.index_add_(0, label, probs)
+        self.counts.index_add_(0, label, torch.ones_like(probs[:, 0]))
 
     @torch.no_grad()
     def end_epoch(self) -> None:
@@ -161,8 +155,16 @@ class OnlineLabelSmoothingLoss(nn.Module):
         self.counts.zero_()
 
 
-def _shares(entries: Entries, soft_labels: Tensor, weight: float) -> Tensor:
-    """The target of every class, (N, C, ...)."""
+def _softmax(
+    entries: Entries, soft_labels: Tensor | None, weight: float, *, wants_predicted: bool = False
+) -> SoftmaxSummary:
+    """The numbers of each entry, with the mixture of label and soft label for its target."""
+    table = None if soft_labels is None else _mixed(entries, soft_labels, weight)
+    return entries.softmax(table=table, wants_predicted=wants_predicted)
+
+
+def _mixed(entries: Entries, soft_labels: Tensor, weight: float) -> Tensor:
+    """(C, C), the target of each class: its label and its soft label."""
     check_floating("soft_labels", soft_labels)
     classes = entries.num_classes
     if soft_labels.shape != (classes, classes):
@@ -170,6 +172,5 @@ def _shares(entries: Entries, soft_labels: Tensor, weight: float) -> Tensor:
             f"soft_labels must have shape ({classes}, {classes}), a soft label for each class, "
             f"got {tuple(soft_labels.shape)}"
         )
-    eye = torch.eye(classes, dtype=entries.logits.dtype, device=entries.logits.device)
-    table = weight * eye + (1 - weight) * soft_labels.to(entries.logits)
-    return table[entries.safe_indices].movedim(-1, 1)
+    table = (1 - weight) * soft_labels.to(entries.logits)
+    return torch.diagonal_scatter(table, table.diagonal() + weight)

@@ -17,9 +17,17 @@ enum {
     MASS,                                                      /* of soft targets */
     NUMBERS
 };
+/* In the place of what belongs to a margin, because no loss needs two of them. */
+enum { BRIER = RANGE, TILT };
+enum { FOLLOWING = RANGE, FOLLOWING_TIES, BEHIND };
+enum { DISTANCE = RANGE };
+/* What is read beside the numbers that are always there, and how many are kept then. */
+enum { NOTHING, MARGIN, SCORE, FOLLOWER, NEIGHBOURS };
+static const int KEPT[] = {RANGE, MASS, TILT + 1, BEHIND + 1, DISTANCE + 1};
 enum { LARGEST, SMALLEST, SUM, OWN }; /* of a distribution */
 enum { LANES = 16, TILE = 128, SHORT = 32, LINE = 64, AHEAD = 1024 };
 #define FARTHEST (-1000) /* exp of it is 0, also times it; -infinity times 0 would be NaN */
+#define BELOW_ALL ((REAL)-3e38) /* no logit that matters is below it, in either precision */
 #define INLINE static inline __attribute__((always_inline))
 
 #include "math.inc"

@@ -43,7 +43,7 @@ class PlainSoftmax:
         logits: (N, C, ...).
         target: class indices that are safe to gather with, or None.
         soft_target: like the logits, or None.
-        margin: M, or None.
+        margin: M, one for all classes or (C,), or None.
         valid: which entries count, or None for all.
     """
 
@@ -53,7 +53,7 @@ class PlainSoftmax:
         target: Tensor | None = None,
         soft_target: Tensor | None = None,
         *,
-        margin: float | None = None,
+        margin: float | Tensor | None = None,
         valid: Tensor | None = None,
     ) -> None:
         # What is ignored may hold anything, NaN included, and must not reach a gradient.
@@ -85,9 +85,14 @@ class PlainSoftmax:
             impossible = (self.soft_target == 0) & (self.log_probs == -torch.inf)
             possible = self.log_probs.masked_fill(impossible, 0.0)
             return self._counted((self.soft_target * possible).sum(1))
+        place = self._label_indices.unsqueeze(1)
+        return self._counted(self.log_probs.gather(1, place).squeeze(1))
+
+    @property
+    def _label_indices(self) -> Tensor:
         if self.target is None:
             raise TypeError("there is no label without a target")
-        return self._counted(self.log_probs.gather(1, self.target.unsqueeze(1)).squeeze(1))
+        return self.target
 
     @property
     def top(self) -> Tensor:
@@ -126,7 +131,10 @@ class PlainSoftmax:
     def _beyond(self) -> Tensor:
         if self.margin is None:
             raise TypeError("these numbers need a margin")
-        return self.highest.detach().unsqueeze(1) - self.logits - self.margin
+        margin = self.margin
+        if isinstance(margin, Tensor):
+            margin = margin.reshape(-1, *(1,) * (self.logits.ndim - 2))
+        return self.highest.detach().unsqueeze(1) - self.logits - margin
 
     @property
     def excess(self) -> Tensor:
@@ -141,6 +149,31 @@ class PlainSoftmax:
         return self._counted((self._beyond > 0).sum(1).to(self.logits.dtype))
 
     @property
+    def brier(self) -> Tensor:
+        probs = self.log_probs.exp()
+        if self.soft_target is not None:
+            return self._counted((self.soft_target - probs).square().sum(1))
+        # Not 1 - p, which has lost the last places of a sure prediction.
+        miss = torch.expm1(self.log_probs.clamp(min=LEAST_LOG))
+        is_label = _is_class(self._label_indices, probs)
+        return self._counted(torch.where(is_label, miss, probs).square().sum(1))
+
+    @property
+    def following(self) -> Tensor:
+        own = self.logits.detach().gather(1, self._label_indices.unsqueeze(1))
+        behind = torch.where(self.logits < own, self.logits, -torch.inf).amax(1)
+        is_there = behind.detach() > -torch.inf
+        # Where there is none the difference may be anything, infinity included.
+        log_prob = torch.where(is_there, behind, 0.0) - self.logits.logsumexp(1)
+        return self._counted(torch.where(is_there, log_prob, LEAST_LOG))
+
+    @property
+    def distance(self) -> Tensor:
+        target = self._label_indices if self.soft_target is None else self.soft_target
+        shares = shares_around(target, self.valid, self.logits)
+        return self._counted((self.logits - shares).abs().sum(1))
+
+    @property
     def predicted(self) -> Tensor:
         return self.logits.argmax(1)
 
@@ -150,6 +183,46 @@ class PlainSoftmax:
         if self.valid is not None:
             probs = probs * self.valid.unsqueeze(1)
         return over_entries(probs)
+
+
+def soft_targets_of(table: Tensor, target: Tensor | None) -> Tensor:
+    """(N, C, ...), the row of the table (C, C) for each label (N, ...)."""
+    if target is None:
+        raise TypeError("there is no row of the table without a target")
+    return table[target].movedim(-1, 1)
+
+
+def shares_around(target: Tensor, valid: Tensor | None, like: Tensor) -> Tensor:
+    """Shares of the classes in the neighbourhood of each entry, 3 wide in every dimension.
+
+    Args:
+        target: class indices (N, ...), 0 where they are ignored, or soft targets (N, C, ...).
+        valid: which of them count, or None for all; what lies outside of the map doesn't either.
+        like: (N, C, ...), of the type and on the device of which they should be.
+    """
+    shares = target if target.is_floating_point() else _is_class(target, like).to(like.dtype)
+    counted = shares.new_ones((len(shares), 1, *shares.shape[2:]))
+    if valid is not None:
+        counted = valid.unsqueeze(1).to(shares)
+        shares = shares * counted
+    return _sum_around(shares) / _sum_around(counted).clamp(min=1)
+
+
+def _sum_around(values: Tensor) -> Tensor:
+    for dimension in range(2, values.ndim):
+        size = values.shape[dimension]
+        if size > 1:
+            edge = torch.zeros_like(values.narrow(dimension, 0, 1))
+            before = torch.cat([edge, values.narrow(dimension, 0, size - 1)], dimension)
+            after = torch.cat([values.narrow(dimension, 1, size - 1), edge], dimension)
+            values = values + before + after
+    return values
+
+
+def _is_class(target: Tensor, like: Tensor) -> Tensor:
+    """(N, C, ...), whether a class is the label of its entry."""
+    classes = torch.arange(like.shape[1], device=like.device)
+    return target.unsqueeze(1) == classes.reshape(-1, *(1,) * (like.ndim - 2))
 
 
 def over_entries(values: Tensor) -> Tensor:

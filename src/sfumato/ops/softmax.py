@@ -23,9 +23,10 @@ from torch.autograd import forward_ad
 from sfumato._core.checks import check_class_indices
 from sfumato._core.tracing import is_watched
 from sfumato.ops.library import has_values
-from sfumato.ops.plain_softmax import PlainSoftmax, valid_entries
+from sfumato.ops.plain_softmax import PlainSoftmax, soft_targets_of, valid_entries
 from sfumato.ops.softmax_kernel import (
     NOTHING_IGNORED,
+    Also,
     Pass,
     Reading,
     plan_pass,
@@ -51,12 +52,17 @@ class SoftmaxSummary(Protocol):
             the top held constant.
         squares: the same sum of relu(...)^2.
         number: how many classes are beyond the margin; a constant.
+        brier: sum_k (q_k - p_k)^2, q the label or soft target.
+        following: log p of the class that follows the label: the largest below it, whose ties share
+            its derivative; -1000 where there is none.
+        distance: sum_k |z_k - t_k|, t_k the share of class k among the labels around the entry
+            (`shares_around`).
         predicted: the first class at the top; a constant.
         totals: (C,) sum of p over the valid entries.
         valid: (N, ...) where entries are not ignored; None where none is.
         count: how many are not: an int, or a tensor where that can't be known yet.
 
-    `range` to `number` need a margin; `predicted` and `totals` must be asked for.
+    `range` to `number` need a margin; `brier` to `totals` must be asked for.
     """
 
     @property
@@ -80,6 +86,12 @@ class SoftmaxSummary(Protocol):
     @property
     def number(self) -> Tensor: ...
     @property
+    def brier(self) -> Tensor: ...
+    @property
+    def following(self) -> Tensor: ...
+    @property
+    def distance(self) -> Tensor: ...
+    @property
     def predicted(self) -> Tensor: ...
     @property
     def totals(self) -> Tensor: ...
@@ -94,8 +106,10 @@ def softmax_summary(
     target: Tensor | None = None,
     soft_target: Tensor | None = None,
     *,
-    margin: float | None = None,
+    table: Tensor | None = None,
+    margin: float | Tensor | None = None,
     ignore_index: int = NOTHING_IGNORED,
+    also: Also | None = None,
     wants_predicted: bool = False,
     wants_totals: bool = False,
 ) -> SoftmaxSummary:
@@ -106,8 +120,11 @@ def softmax_summary(
         target: class indices (N, ...) int64, or None.
         soft_target: q, shaped like `logits`, for `label`; the class indices then only say which
             entries are ignored.
-        margin: M, for `range` to `number`.
+        table: (C, C), whose row y is the soft target of the entries with label y: as if
+            `soft_target` had been gathered from it.
+        margin: M, for `range` to `number`; (C,) where each class has its own.
         ignore_index: label of entries to skip.
+        also: which of `brier`, `following` and `distance` will be read; not beside a margin.
         wants_predicted: whether `predicted` will be read.
         wants_totals: whether `totals` will be read.
 
@@ -120,11 +137,12 @@ def softmax_summary(
         (tensor([-0.1698]), tensor([-0.5243]))
     """
     plan = None
-    if not _needs_autograd(logits, soft_target):
-        options: Any = {"margin": margin, "ignore_index": ignore_index}
-        plan = plan_pass(logits, target, soft_target, **options)
+    if not _needs_autograd(logits, soft_target, table, margin):
+        options: Any = {"table": table, "margin": margin, "ignore_index": ignore_index}
+        plan = plan_pass(logits, target, soft_target, also=also, **options)
     if plan is None:
         target, valid = valid_entries(target, logits.shape[1], ignore_index)
+        soft_target = soft_target if table is None else soft_targets_of(table, target)
         return PlainSoftmax(logits, target, soft_target, margin=margin, valid=valid)
     reading = read_numbers(plan, wants_predicted=wants_predicted, wants_totals=wants_totals)
     if reading.strange and target is not None:
@@ -148,6 +166,9 @@ class ReadSoftmax:
     range: Tensor
     excess: Tensor
     squares: Tensor
+    brier: Tensor
+    following: Tensor
+    distance: Tensor
     predicted: Tensor
     totals: Tensor
 
@@ -188,15 +209,15 @@ class _WithGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, plan: Pass, reading: Reading) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(logits, plan.target, plan.soft_target, reading.numbers)
-        ctx.options = (plan.shape, plan.margin, plan.ignore_index)
+        ctx.save_for_backward(*plan.tensors, reading.numbers)
+        ctx.options = plan.options
         ctx.names, ctx.has_totals = reading.names, reading.totals is not None
         return reading.outputs()
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None, None]:
-        logits, target, soft_target, numbers = ctx.saved_tensors
-        plan = Pass(logits, target, soft_target, *ctx.options)
+        *tensors, numbers = ctx.saved_tensors
+        plan = Pass(*tensors, *ctx.options)
         direction = upstream[-1] if ctx.has_totals else None
         by_name = dict(zip(ctx.names, upstream, strict=False))
         given = [each for each in upstream if each is not None]
@@ -210,7 +231,9 @@ def _again(plan: Pass, upstream: dict[str, Tensor | None], direction: Tensor | N
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
         target, valid = valid_entries(plan.target, plan.shape.classes, plan.ignore_index)
-        plain = PlainSoftmax(plan.logits, target, plan.soft_target, margin=plan.margin, valid=valid)
+        soft = plan.soft_target if plan.table is None else soft_targets_of(plan.table, target)
+        margin = plan.margin if plan.margins is None else plan.margins
+        plain = PlainSoftmax(plan.logits, target, soft, margin=margin, valid=valid)
         wanted = {**upstream, "totals": direction}
         pairs = [(getattr(plain, name), g) for name, g in wanted.items() if g is not None]
     outputs, gradients = zip(*pairs, strict=True)
@@ -218,7 +241,8 @@ def _again(plan: Pass, upstream: dict[str, Tensor | None], direction: Tensor | N
     return result
 
 
-def _needs_autograd(logits: Tensor, soft_target: Tensor | None) -> bool:
+def _needs_autograd(logits: Tensor, *constants: Tensor | float | None) -> bool:
     """Whether more is asked than a gradient with respect to the logits."""
-    target_is_learned = soft_target is not None and soft_target.requires_grad
-    return target_is_learned or forward_ad.unpack_dual(logits).tangent is not None
+    if any(isinstance(each, Tensor) and each.requires_grad for each in constants):
+        return True
+    return forward_ad.unpack_dual(logits).tangent is not None

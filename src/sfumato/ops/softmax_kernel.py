@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,24 +12,36 @@ from torch import Tensor
 from sfumato.ops.library import REAL, call, is_within_reach, threads
 from sfumato.ops.memory import Shape, dense, in_order_of
 
+Also = Literal["brier", "following", "distance"]
 # In the order in which the kernel keeps them; what they mean is in `softmax`.
 _ALWAYS = ("label", "top", "total", "entropy", "highest", "top_ties", "normaliser")
-_WITH_MARGIN = ("range", "excess", "squares", "number", "low_ties")
-NUMBERS = (*_ALWAYS, *_WITH_MARGIN, "mass")
-_PLACES = {name: place for place, name in enumerate(NUMBERS)}
-# Those with a derivative: the last two of each are constants.
-_SMOOTH = _ALWAYS[:-2]
-_SMOOTH_WITH_MARGIN = (*_SMOOTH, *_WITH_MARGIN[:-2])
+# One of these besides: those with a derivative, and constants that belong to them.
+_MORE: dict[str | None, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    None: ((), ()),
+    "margin": (("range", "excess", "squares"), ("number", "low_ties")),
+    "brier": (("brier",), ("tilt",)),
+    "following": (("following",), ("following_ties", "behind")),
+    "distance": (("distance",), ()),
+}
+_MOST = len(_ALWAYS) + max(len(smooth) + len(constant) for smooth, constant in _MORE.values())
+_NUMBERS = _MOST + 1  # and the mass of soft targets, which is the last
+_PLACES = {name: place for place, name in enumerate(_ALWAYS)} | {
+    name: len(_ALWAYS) + place
+    for smooth, constant in _MORE.values()
+    for place, name in enumerate((*smooth, *constant))
+}
 # Labels that are skipped can be any number but this one, which no label is.
 NOTHING_IGNORED = -(2**63)
+# As in `kernels.c`: so many entries are worked on at a time.
+_TILE = 128
 
 
 class Reading(NamedTuple):
     """What a pass over the logits found.
 
     Attributes:
-        names: those of `NUMBERS` that were read and have a derivative.
-        numbers: (K, N, ...), one value of each entry for each of `NUMBERS` (those that were read).
+        names: the numbers that were read and have a derivative.
+        numbers: (K, N, ...), one value of each entry for each number, constants included.
         predicted: (N, ...) the first class at the top, or None.
         totals: (C,) sums of the probabilities of all valid entries, or None.
         valid: how many entries are not ignored.
@@ -67,17 +79,39 @@ class Pass(NamedTuple):
         logits: (N, C, ...), dense.
         target: class indices (N, ...) without gaps, or None.
         soft_target: in the order of the logits, or None.
+        table: (C, C), the soft target of each label, or None.
+        margins: (C,), where each class has a margin of its own.
         shape: of the logits.
-        margin: beyond which classes are counted, or None.
+        margin: beyond which classes are counted; None where there is none or each has its own.
         ignore_index: label of entries to skip.
+        also: what is read besides.
     """
 
     logits: Tensor
     target: Tensor | None
     soft_target: Tensor | None
+    table: Tensor | None
+    margins: Tensor | None
     shape: Shape
     margin: float | None = None
     ignore_index: int = NOTHING_IGNORED
+    also: Also | None = None
+
+    @property
+    def more(self) -> str | None:
+        """Which numbers are read beside those that are always there."""
+        has_margin = self.margin is not None or self.margins is not None
+        return "margin" if has_margin else self.also
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """What a gradient needs again."""
+        return self[:5]
+
+    @property
+    def options(self) -> tuple[Shape, float | None, int, Also | None]:
+        """The rest of it."""
+        return self[5:]
 
 
 def plan_pass(
@@ -85,19 +119,28 @@ def plan_pass(
     target: Tensor | None = None,
     soft_target: Tensor | None = None,
     *,
-    margin: float | None = None,
+    table: Tensor | None = None,
+    margin: float | Tensor | None = None,
     ignore_index: int = NOTHING_IGNORED,
+    also: Also | None = None,
 ) -> Pass | None:
     """What to give to the kernel; None where there is none for such tensors."""
-    given = [each for each in (logits, target, soft_target) if each is not None]
+    margins, margin = (margin, None) if isinstance(margin, Tensor) else (None, margin)
+    given = [each for each in (logits, target, soft_target, table, margins) if each is not None]
     if logits.dtype not in REAL or logits.numel() == 0 or not is_within_reach(*given):
         return None
+    # Of soft targets these numbers are sums of their own, and a volume has other neighbours.
+    if also is not None and (soft_target is not None or (also == "distance" and logits.ndim > 4)):
+        return None
     logits, shape = dense(logits)
-    if target is not None:
-        target = target.contiguous()
+    target, table, margins = _contiguous(target), _contiguous(table), _contiguous(margins)
     if soft_target is not None:
         soft_target = in_order_of(soft_target, logits)
-    return Pass(logits, target, soft_target, shape, margin, ignore_index)
+    return Pass(logits, target, soft_target, table, margins, shape, margin, ignore_index, also)
+
+
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
 
 
 def read_numbers(
@@ -106,10 +149,11 @@ def read_numbers(
     """The first pass."""
     samples, classes, _, _ = plan.shape
     entries = (samples, *plan.logits.shape[2:])
-    kept = len(_ALWAYS) if plan.margin is None else len(_ALWAYS) + len(_WITH_MARGIN)
-    kept = kept if plan.soft_target is None else len(NUMBERS)
+    smooth, constant = _MORE[plan.more]
+    kept = len(_ALWAYS) + len(smooth) + len(constant)
+    kept = kept if plan.soft_target is None and plan.table is None else _NUMBERS
     numbers = plan.logits.new_empty((kept, *entries))
-    job = _job(plan, numbers)
+    job, _shares = _job(plan, numbers)
     predicted = totals = None
     if wants_predicted:
         predicted = torch.empty(entries, dtype=torch.int64, device="cpu")
@@ -120,7 +164,7 @@ def read_numbers(
     call("softmax", numbers.dtype, job)
     if wants_totals:
         totals = each.sum(0).to(numbers.dtype)
-    names = _SMOOTH if plan.margin is None else _SMOOTH_WITH_MARGIN
+    names = (*_ALWAYS[:-2], *smooth)
     return Reading(names, numbers, predicted, totals, job.valid, job.strange)
 
 
@@ -136,35 +180,37 @@ def write_gradient(
         direction: derivative by the totals, (C,).
     """
     gradient = torch.empty_like(plan.logits)
-    job = _job(plan, numbers)
+    job, shares = _job(plan, numbers)
     job.gradient = gradient.data_ptr()
-    kept = []  # What is copied has to live until the end.
+    kept = [shares]  # What is made here has to live until the end.
     for name, values in upstream.items():
         if values is not None:
             place = _PLACES[name]
             is_one = not any(values.stride())
-            kept.append(values if is_one else values.contiguous())
-            job.upstream[place], job.step[place] = kept[-1].data_ptr(), int(not is_one)
+            values = values if is_one else values.contiguous()
+            kept.append(values)
+            job.upstream[place], job.step[place] = values.data_ptr(), int(not is_one)
     if direction is not None:
-        kept.append(direction.contiguous())
-        job.direction = kept[-1].data_ptr()
+        direction = direction.contiguous()
+        job.direction = direction.data_ptr()
     call("softmax", numbers.dtype, job)
     return gradient
 
 
 def _structure(real: type) -> type[ctypes.Structure]:
-    pointers = ("logits", "soft", "label", "numbers", "predicted", "totals", "gradient")
-    sizes = ("samples", "classes", "positions", "ignored", "valid", "strange")
+    pointers = ("logits", "soft", "table", "margins", "shares", "label")
+    results = ("numbers", "predicted", "totals", "gradient")
+    sizes = ("samples", "classes", "positions", "height", "width", "ignored", "valid", "strange")
 
     class Job(ctypes.Structure):
         _fields_ = (
-            *((name, ctypes.c_void_p) for name in pointers),
-            ("upstream", ctypes.c_void_p * len(NUMBERS)),
-            ("step", ctypes.c_int64 * len(NUMBERS)),
+            *((name, ctypes.c_void_p) for name in (*pointers, *results)),
+            ("upstream", ctypes.c_void_p * _NUMBERS),
+            ("step", ctypes.c_int64 * _NUMBERS),
             ("direction", ctypes.c_void_p),
             *((name, ctypes.c_int64) for name in sizes),
             ("margin", real),
-            *((name, ctypes.c_int32) for name in ("has_margin", "is_rows", "threads")),
+            *((name, ctypes.c_int32) for name in ("more", "is_rows", "threads")),
         )
 
     return Job
@@ -173,15 +219,22 @@ def _structure(real: type) -> type[ctypes.Structure]:
 _JOBS = {dtype: _structure(real) for dtype, real in REAL.items()}
 
 
-def _job(plan: Pass, numbers: Tensor) -> ctypes.Structure:
+def _job(plan: Pass, numbers: Tensor) -> tuple[ctypes.Structure, Tensor | None]:
+    """What the kernel is told, and room for the targets that it makes itself."""
     job = _JOBS[numbers.dtype]()
-    job.logits, job.numbers = plan.logits.data_ptr(), numbers.data_ptr()
-    if plan.target is not None:
-        job.label = plan.target.data_ptr()
-    if plan.soft_target is not None:
-        job.soft = plan.soft_target.data_ptr()
+    job.numbers = numbers.data_ptr()
+    names = ("logits", "label", "soft", "table", "margins")
+    for name, tensor in zip(names, plan.tensors, strict=True):
+        if tensor is not None:
+            setattr(job, name, tensor.data_ptr())
     job.samples, job.classes, job.positions, job.is_rows = plan.shape
     job.ignored = plan.ignore_index
-    job.margin, job.has_margin = (0.0, 0) if plan.margin is None else (plan.margin, 1)
+    job.margin = plan.margin or 0.0
+    job.more = list(_MORE).index(plan.more)
     job.threads = threads(plan.logits.numel())
-    return job
+    if plan.table is None and plan.more != "distance":
+        return job, None
+    job.height, job.width = (1, 1, *plan.logits.shape[2:])[-2:]
+    shares = numbers.new_empty((job.threads, job.classes * _TILE))
+    job.shares = shares.data_ptr()
+    return job, shares
