@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
 from torch import Tensor
 
 from sfumato.predictions import (
@@ -282,3 +283,40 @@ def test_negative_penalty() -> None:
         VectorScaler(penalty=-1.0)
     with pytest.raises(ValueError, match="penalty must be in"):
         BiasScaler(penalty=-1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("count", "classes"), [(300, 4), (2000, 6)])
+def test_matrix_is_that_of_its_authors(
+    count: int, classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """probmetrics in single precision, told to begin with a temperature and no uniform share."""
+    pytest.importorskip("numba")
+    theirs = pytest.importorskip("probmetrics.calibrators.logistic")
+    factory = pytest.importorskip("probmetrics.calibrators.factory")
+    plain = factory.get_calibrator("temp-scaling")
+    monkeypatch.setattr(factory, "get_calibrator", lambda name: plain)
+    rng = np.random.default_rng(count)
+    true = 1.2 * rng.normal(size=(count, classes))  # no probability below 1e-12, where ours ends
+    labels = np.array([rng.choice(classes, p=softmax(row)) for row in true])
+    said = 1.4 * true @ (np.eye(classes) + 0.3 * rng.normal(size=(classes, classes)))
+    probs = softmax(said + rng.normal(size=classes), axis=1)
+    other = theirs.SMSCalibrator().fit(probs, labels)
+    scaler = StructuredMatrixScaler().fit(probs, labels)
+    assert np.abs(scaler.weight.numpy() - np.eye(classes)).max() > 0.05  # more than a temperature
+    np.testing.assert_allclose(scaler.weight.numpy(), other.W_[:, :-1], atol=1e-2)
+    np.testing.assert_allclose(scaler.bias.numpy(), other.W_[:, -1], atol=1e-2)
+    np.testing.assert_allclose(scaler.predict_proba(probs), other.predict_proba(probs), atol=3e-3)
+
+    def penalised(weight: np.ndarray, bias: np.ndarray) -> float:
+        scaled = log_softmax(np.log(probs) / float(scaler.temperature), axis=1)
+        found = log_softmax(scaled @ weight.T + bias, axis=1)[np.arange(count), labels]
+        change = weight - np.eye(classes)
+        near = (bias**2).sum() + (np.diag(change) ** 2).sum()
+        far = (change**2).sum() - (np.diag(change) ** 2).sum()
+        return float(-found.mean() + classes / count * (near + (classes - 1) * far))
+
+    ours = penalised(scaler.weight.numpy(), scaler.bias.numpy())
+    assert ours == pytest.approx(penalised(other.W_[:, :-1], other.W_[:, -1]), abs=1e-5)
+    assert ours <= penalised(other.W_[:, :-1], other.W_[:, -1]) + 1e-9  # theirs stops earlier

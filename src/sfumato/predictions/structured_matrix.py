@@ -46,7 +46,9 @@ class StructuredMatrixScaler(Scaler):
 
     Reference:
         Berta et al. 2026 and the defaults of the authors' package probmetrics (ridge, rho = tau =
-        1). Differs: the optimum is found by L-BFGS in double precision.
+        1), with which a test compares the numbers. Differs: that package mixes a share 1 / (n + 1)
+        of the uniform distribution in after the temperature, whatever the data; here one is mixed
+        in before, fitted by likelihood, where a probability is exactly 0.
     """
 
     temperature: Tensor  # (1,)
