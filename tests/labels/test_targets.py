@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato.labels import objectness_labels, smooth_labels, temper_labels
+from sfumato.augment import LabelledAugment, ObjectnessLabels
+from sfumato.labels import ObjectnessLabel, objectness_labels, smooth_labels, temper_labels
 
 Golden = Callable[[str], dict[str, Any]]
 
@@ -65,14 +66,28 @@ def test_objectness_limits() -> None:
     hard = torch.nn.functional.one_hot(target, 3).float()
     objectness = torch.tensor([0.0, 0.5, 1.0])
     torch.testing.assert_close(objectness_labels(target, objectness, num_classes=3, beta=0.0), hard)
-    result = objectness_labels(target, objectness, num_classes=3)
+    result = objectness_labels(target, objectness, num_classes=3, absent="others")
     torch.testing.assert_close(
         result, smooth_labels(target, 1 - objectness, num_classes=3, over="others")
     )
     torch.testing.assert_close(result[0], torch.tensor([0.0, 0.5, 0.5]))
     torch.testing.assert_close(result[2], hard[2])
-    least = objectness_labels(target, torch.zeros(3), num_classes=3, beta=0.75)
+    least = objectness_labels(target, torch.zeros(3), num_classes=3, beta=0.75, absent="others")
     torch.testing.assert_close(least[0, 0], torch.tensor(0.25))
+
+
+def test_function_transform_and_engine_agree_where_no_object_is_left() -> None:
+    label = objectness_labels(torch.tensor([1]), torch.zeros(1), num_classes=4)[0]
+    torch.testing.assert_close(label, torch.full((4,), 0.25))
+    nothing = {"label": 1, "masks": torch.zeros(8, 8)}
+    assert torch.equal(ObjectnessLabel(4, by="mask")(nothing)["soft_label"], label)
+    batch = {
+        "image": torch.zeros(1, 3, 8, 8, dtype=torch.uint8),
+        "label": torch.tensor([1]),
+        "boxes": torch.zeros(1, 1, 4),
+    }
+    engine = LabelledAugment(4, ObjectnessLabels()).apply(batch, torch.zeros(1, 0))
+    assert torch.equal(engine["soft_label"][0], label)
 
 
 def test_zero_amount_is_identity() -> None:

@@ -118,7 +118,7 @@ def objectness_labels(
     *,
     num_classes: int | None = None,
     beta: float = 1.0,
-    absent: Literal["others", "uniform"] = "others",
+    absent: Literal["others", "uniform"] = "uniform",
 ) -> Tensor:
     """Smooth each label by how little of the image its object covers.
 
@@ -133,9 +133,10 @@ def objectness_labels(
         objectness: (N,) share w h / (W H) of the image covered by the object's box, in [0, 1].
         num_classes: C; needed for class indices.
         beta: 1 full adaptive smoothing, 0 hard labels; 0.75 leaves at least 0.25 on the label.
-        absent: the adaptive part of the label where the objectness is exactly 0. "others" is
-            Eq. (5) to the letter, no mass on the label and 1 / (C - 1) on each other class;
-            "uniform" is 1 / C on every class, all classes being equally likely without an object.
+        absent: the adaptive part of the label where the objectness is exactly 0. "uniform" is
+            1 / C on every class, as for the paper's images of context alone: all classes are
+            equally likely without an object. "others" is Eq. (5) to the letter, no mass on the
+            label and 1 / (C - 1) on each other class.
 
     Returns:
         Soft labels (N, C).
