@@ -108,7 +108,8 @@ def study_text(name: str, root: str, facts: FolderFacts) -> str:
         f"  model: {{name: resnet, depth: {depth}, width: {width}}}"
         "  # also torchvision:resnet50, timm:NAME; see sfumato list models",
         "  augment: fcr  # flips, crops and rotations",
-        f"  train: {{epochs: 30, batch_size: {batch}}}",
+        f"  train: {{epochs: 30, batch_size: {batch}, clip_norm: 2.0}}"
+        "  # ACLS wants its gradients clipped",
         "  evaluate:",
         "    corruptions: [gaussian_noise, motion_blur, fog, contrast, pixelate]"
         "  # all: the fifteen of the benchmark",

@@ -10,7 +10,7 @@ import pytest
 
 from sfumato.engine import DivergenceError, RunConfig, parse, run
 
-TRAIN = {"epochs": 4, "batch_size": 25, "learning_rate": 10.0}
+TRAIN = {"epochs": 4, "batch_size": 25, "learning_rate": 10.0, "clip_norm": 2.0}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def steep(tiny: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=lambda loss: f"{loss['name']}-{loss.get('form', '')}",
 )
-def test_defaults_survive_a_high_rate(
+def test_clipped_they_survive_a_high_rate(
     tmp_path: Path, steep: dict[str, Any], loss: dict[str, Any]
 ) -> None:
     config = parse(RunConfig, {**steep, "loss": loss, "train": TRAIN})
@@ -38,7 +38,7 @@ def test_defaults_survive_a_high_rate(
 
 
 def test_without_clipping_it_diverges(tmp_path: Path, steep: dict[str, Any]) -> None:
-    train = {**TRAIN, "clip_norm": None}
+    train = {key: value for key, value in TRAIN.items() if key != "clip_norm"}  # the default
     config = parse(RunConfig, {**steep, "loss": {"name": "acls", "margin": 0.5}, "train": train})
     with pytest.raises(DivergenceError, match=r"ACLSLoss.*train\.clip_norm"):
         run(config, tmp_path, show=False)

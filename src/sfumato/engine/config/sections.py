@@ -64,7 +64,7 @@ class TrainConfig(Strict):
     milestones: list[int] = []
     decay_factor: float = Field(0.1, gt=0, le=1)
     warmup_epochs: float = Field(0.0, ge=0)
-    clip_norm: float | None = Field(2.0, gt=0)
+    clip_norm: float | None = Field(None, gt=0)
     passes: int = Field(1, ge=1)
     precision: Precision = "32-true"
     channels_last: bool = True
