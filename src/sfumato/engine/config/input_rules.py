@@ -55,6 +55,7 @@ def _pixel_sections(config: RunConfig) -> dict[str, str | None]:
         "evaluate.attacks": (wanted.attacks, "attacks pixels"),
         "evaluate.frequency": (wanted.frequency, "changes pixels"),
         "evaluate.also": (wanted.also, "has words of its own, or pixels"),
+        "evaluate.stored": (wanted.stored, "reads images"),
         "evaluate.context": (wanted.context, "paints over objects in images"),
     }
     return {section: does if used else None for section, (used, does) in uses.items()}

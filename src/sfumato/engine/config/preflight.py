@@ -35,6 +35,7 @@ from sfumato.engine.evaluation.attacked import check_bands
 from sfumato.engine.evaluation.context import objectness_of
 from sfumato.engine.evaluation.other_sets import load_other
 from sfumato.engine.evaluation.pixels import smooth_streams
+from sfumato.engine.evaluation.stored_sets import open_stored
 from sfumato.engine.runs.networks import load_network
 from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.training.trained_parameters import parameter_groups
@@ -179,6 +180,10 @@ def _check_annotations(config: RunConfig, data: DataSplits) -> None:
         objectness_of(data.test)
     if config.evaluate.frequency is not None:
         check_bands(config.evaluate.frequency, image_shape(data.test)[1])
+    if config.evaluate.stored is not None:
+        channels, size = image_shape(data.train)
+        with one_line("evaluate.stored"):
+            open_stored(config.evaluate, classes=data.train.classes, image=(channels, *size))
     for part in (data.validation, data.test):
         smooth_streams(config.predict.temporal, part)
 

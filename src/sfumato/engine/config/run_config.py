@@ -135,7 +135,8 @@ class EvaluateConfig(Strict):
     (mCE, mCNLL, mCECE). `own` are functions of the user's by import path. Attacks and
     functions have a title each, under which their numbers stand in `metrics.json`. `also` are
     further test sets, each a source of data under the name that its numbers have there; of a
-    source with several parts the test part.
+    source with several parts the test part. `stored` are folders of corrupted images or
+    sequences as the benchmarks publish them, which are read instead of made.
     """
 
     resamples: int = Field(1000, ge=0)
@@ -154,6 +155,7 @@ class EvaluateConfig(Strict):
     alexnet: Literal["cifar10", "cifar100", "imagenet"] | None = Field(None, exclude_if=_unused)
     own: dict[str, dict[str, Any]] = Field({}, exclude_if=_unused)
     also: dict[str, dict[str, Any]] = Field({}, exclude_if=_unused)
+    stored: str | list[str] | None = Field(None, exclude_if=_unused)
 
     @field_validator("also", mode="before")
     @classmethod
@@ -212,6 +214,12 @@ class EvaluateConfig(Strict):
         if self.temperature == "ece":
             return ("ece",)
         return ("nll",) if self.temperature else ()
+
+    @property
+    def stored_folders(self) -> list[str]:
+        if self.stored is None:
+            return []
+        return [self.stored] if isinstance(self.stored, str) else self.stored
 
     @property
     def corruption_names(self) -> tuple[str, ...]:

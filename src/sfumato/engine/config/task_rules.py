@@ -97,7 +97,7 @@ def _check_untrained(config: RunConfig) -> None:
 
 _OF_CLASSIFIERS = (
     *("ensemble_sizes", "perturbations", "temperature", "normalised", "context", "own"),
-    *("attacks", "frequency", "train", "alexnet", "also"),
+    *("attacks", "frequency", "train", "alexnet", "also", "stored"),
 )
 
 

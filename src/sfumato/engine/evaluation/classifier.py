@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 import torch
@@ -31,6 +31,13 @@ from sfumato.engine.evaluation.robustness import predict_corrupted, relative_sco
 from sfumato.engine.evaluation.split_metrics import measure_split, posterior_of, reliability_bins
 from sfumato.engine.evaluation.steadiness import evaluate_steadiness
 from sfumato.engine.evaluation.stochastic import LogProbabilities, SampleCurve
+from sfumato.engine.evaluation.stored_sets import (
+    StoredCorruptions,
+    StoredSequences,
+    StoredSets,
+    evaluate_stored,
+    open_stored,
+)
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import Arrays, Predictions, RunDirectory
 from sfumato.engine.runs.progress import progress_bar
@@ -169,10 +176,14 @@ class Evaluator:
         wanted, part = self.config.evaluate, test
         if wanted.corrupted_images is not None:
             part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
-        if wanted.corruption_names:
-            self._corrupted(part, scalers)
-        if wanted.perturbation_names:
-            self.metrics["perturbed"] = self._perturbed(part)
+        stored = StoredSets()
+        if wanted.stored is not None:
+            image = tuple(test.images.shape[1:])
+            stored = open_stored(wanted, classes=test.classes, image=image)
+        if wanted.corruption_names or stored.corrupted is not None:
+            self._corrupted(part, scalers, stored.corrupted)
+        if wanted.perturbation_names or stored.perturbed is not None:
+            self.metrics["perturbed"] = self._perturbed(part, stored.perturbed)
         if wanted.attacks:
             right = self._right(test)[: len(part)]
             self.metrics["attacked"] = self._changed(part).attacks(wanted.attacks, right)
@@ -236,13 +247,13 @@ class Evaluator:
             bins=self.config.evaluate.all_bins,
         )
 
-    def _perturbed(self, part: ArrayDataset) -> dict[str, Any]:
+    def _perturbed(self, part: ArrayDataset, stored: StoredSequences | None) -> dict[str, Any]:
         """Steadiness sequence by sequence, and the means over them."""
-        names = self.config.evaluate.perturbation_names
+        names = self.config.evaluate.perturbation_names if stored is None else stored.names
         cells: dict[str, dict[str, float]] = {}
         with progress_bar("perturbations", len(names), show=self.show) as bar:
             for name in names:
-                cells[name] = self._perturbed_cell(part, name)
+                cells[name] = self._perturbed_cell(part, name, stored)
                 bar.advance(name)
         means = {
             key: sum(cell[key] for cell in cells.values()) / len(cells)
@@ -250,29 +261,45 @@ class Evaluator:
         }
         return {**means, "cells": cells}
 
-    def _perturbed_cell(self, part: ArrayDataset, name: str) -> dict[str, float]:
+    def _perturbed_cell(
+        self, part: ArrayDataset, name: str, stored: StoredSequences | None
+    ) -> dict[str, float]:
         what = f"perturbed-{name}"
 
         def compute() -> dict[str, float]:
             self._seed(what)
             device = self.fabric.device
+            if stored is not None:
+                return evaluate_stored(
+                    self.predictor, stored, name, mean=self.mean, std=self.std, device=device
+                )
             return evaluate_steadiness(
                 self.predictor, part, name, mean=self.mean, std=self.std, device=device
             )
 
-        content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
+        content: dict[str, Any] = {"predict": self.config.predict.model_dump(mode="json")}
+        if stored is not None:
+            return self.run.keep(what, {**content, **stored.content}, compute)
+        content["images"] = len(part)
         # What an older version has kept lacks the relative confidence.
         return self.run.keep(what, {**content, "relative confidence": True}, compute)
 
-    def _corrupted(self, part: ArrayDataset, scalers: Mapping[str, TemperatureScaler]) -> None:
+    def _corrupted(
+        self,
+        part: ArrayDataset,
+        scalers: Mapping[str, TemperatureScaler],
+        stored: StoredCorruptions | None,
+    ) -> None:
         """Robustness cell by cell, so that one more type or severity costs only itself."""
         wanted = self.config.evaluate
-        names, severities = wanted.corruption_names, wanted.severities
+        names = wanted.corruption_names if stored is None else stored.names
+        severities = wanted.severities
         cells: dict[str, list[Arrays]] = {"": [], **{split: [] for split in scalers}}
         with progress_bar("corruptions", len(names) * len(severities), show=self.show) as bar:
             for name in names:
                 for severity in severities:
-                    found = self._corrupted_cell(part, name, severity, list(scalers.values()))
+                    cell_of = partial(self._corrupted_cell, part, name, severity)
+                    found = cell_of(list(scalers.values()), stored)
                     for kept, cell in zip(cells.values(), found, strict=True):
                         kept.append(cell)
                     bar.advance(f"{name} {severity}")
@@ -280,7 +307,7 @@ class Evaluator:
             place = self.metrics[split] if split else self.metrics
             place["corrupted"] = measure_corrupted(
                 kept,
-                part.labels,
+                part.labels if stored is None else stored.labels,
                 names=names,
                 severities=severities,
                 replicates=self.replicates,
@@ -292,10 +319,16 @@ class Evaluator:
                 place["corrupted"]["relative_to_alexnet"] = ratios
 
     def _corrupted_cell(
-        self, part: ArrayDataset, name: str, severity: int, scalers: Sequence[TemperatureScaler]
+        self,
+        part: ArrayDataset,
+        name: str,
+        severity: int,
+        scalers: Sequence[TemperatureScaler],
+        stored: StoredCorruptions | None,
     ) -> list[Arrays]:
         """What is known of each image, from the plain logits and from those of each scaler."""
         what = f"corrupted-{name}-{severity}"
+        labels = part.labels if stored is None else stored.labels
 
         @cache  # one set of passes for all, and none where all are kept
         def logits() -> Tensor:
@@ -308,17 +341,21 @@ class Evaluator:
                 mean=self.mean,
                 std=self.std,
                 batch_size=self.corrupted_batch,
+                stored=None if stored is None else stored.folder,
+                limit=len(labels),
                 device=self.fabric.device,
             )
             return found
 
         def kept(content: dict[str, Any], scale: Callable[[Tensor], Tensor]) -> Arrays:
             def compute() -> Arrays:
-                return cell_arrays(scale(logits()), part.labels)
+                return cell_arrays(scale(logits()), labels)
 
             return self.run.keep_arrays(what, content, compute)
 
-        content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(part)}
+        content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(labels)}
+        if stored is not None:
+            content["stored"] = stored.source
         plain = kept(content, lambda plain: plain)
         scaled = [kept({**content, "temperature": each.temperature}, each) for each in scalers]
         return [plain, *scaled]

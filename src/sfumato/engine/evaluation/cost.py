@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from sfumato.engine.config.run_config import EvaluateConfig, RunConfig
 from sfumato.engine.evaluation.classifier import Evaluator
 from sfumato.engine.evaluation.predict import predict
 from sfumato.engine.evaluation.prepared import passes_per_image, prepare_network
+from sfumato.engine.evaluation.stored_sets import StoredSets, open_stored
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.progress import Bar
@@ -90,24 +92,55 @@ def evaluation_cost(
 
     wanted = config.evaluate
     none: dict[str, Any] = {"corruptions": [], "perturbations": [], "attacks": {}}
-    clean = wanted.model_copy(update={**none, "frequency": None})
+    none |= {"frequency": None, "stored": None}
+    clean = wanted.model_copy(update=none)
     seconds, passes = timed(lambda: evaluate(clean, splits)), float(network.passes)
-    cells = len(wanted.corruption_names) * len(wanted.severities) + len(wanted.perturbation_names)
-    cells += len(wanted.attacks)
-    if wanted.frequency is not None:
-        cells += len(wanted.frequency.frequencies)
-    if cells:
-        total = min(len(data.test), wanted.corrupted_images or len(data.test))
-        pixels = cells * data.test.images.shape[2] * data.test.images.shape[3]
-        few = min(total, max(4, _CORRUPTED_PIXELS // pixels))
+    image = tuple(data.test.images.shape[1:])
+    sets = open_stored(wanted, classes=data.test.classes, image=image)
+    for part, cells, images in (_made(wanted, sets, len(data.test)), _stored(wanted, none, sets)):
+        if not cells:
+            continue
+        total = min(images, wanted.corrupted_images or images)
+        few = min(total, max(4, _CORRUPTED_PIXELS // (cells * image[1] * image[2])))
         # What the clean part has kept on disk is not computed again.
-        damaged = wanted.model_copy(update={"corrupted_images": few})
+        damaged = part.model_copy(update={"corrupted_images": few})
         network.passes = 0
-        seconds += timed(lambda: evaluate(damaged, ())) * total / few
+        seconds += timed(partial(evaluate, damaged, ())) * total / few
         passes += network.passes * total / few
     if wanted.train:
         passes += len(data.train) * passes_per_image(config.predict)
     return EvaluationCost(seconds, passes)
+
+
+def _made(wanted: EvaluateConfig, sets: StoredSets, images: int) -> tuple[EvaluateConfig, int, int]:
+    """What is made of the test images alone, with its cells and the images of each."""
+    update: dict[str, Any] = {"stored": None}
+    update |= {} if sets.corrupted is None else {"corruptions": []}
+    update |= {} if sets.perturbed is None else {"perturbations": []}
+    part = wanted.model_copy(update=update)
+    cells = len(part.corruption_names) * len(part.severities) + len(part.perturbation_names)
+    cells += len(part.attacks)
+    if part.frequency is not None:
+        cells += len(part.frequency.frequencies)
+    return part, cells, images
+
+
+def _stored(
+    wanted: EvaluateConfig, none: Mapping[str, Any], sets: StoredSets
+) -> tuple[EvaluateConfig, int, int]:
+    """What is read alone, with its cells and the images of each."""
+    cells, images = 0, 0
+    if sets.corrupted is not None:
+        cells, images = len(sets.corrupted.names) * len(wanted.severities), len(sets.corrupted)
+    if sets.perturbed is not None:
+        cells, images = cells + len(sets.perturbed.names), max(images, len(sets.perturbed))
+    names = {"stored": wanted.stored, "corruptions": wanted.corruptions}
+    update = {**none, **names, "perturbations": wanted.perturbations}
+    if sets.corrupted is None:
+        update["corruptions"] = []
+    if sets.perturbed is None:
+        update["perturbations"] = []
+    return wanted.model_copy(update=update), cells, images
 
 
 class _PassCounter(nn.Module):

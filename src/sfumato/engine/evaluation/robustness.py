@@ -132,12 +132,19 @@ def predict_corrupted(
     batch_size: int = 256,
     seed: int = 0,
     stored: Path | str | None = None,
+    limit: int | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Logits and labels of one type and severity; Args as in `evaluate_robustness`."""
+    """Logits and labels of one type and severity; Args as in `evaluate_robustness`.
+
+    `limit` is how many of the stored images are read.
+    """
     device = data.images.device if device is None else device
     normalise = Normalise(data.images.shape[1], mean, std).to(device)
-    damaged = _damaged(data, name, severity, batch_size, seed, stored)
+    if stored is None:
+        damaged = _damaged(data, name, severity, batch_size, seed)
+    else:
+        damaged = read_corrupted(stored, name, severity, batch_size=batch_size, limit=limit)
     logits, labels = [], []
 
     def take(output: Tensor, target: Tensor) -> None:
@@ -176,11 +183,7 @@ def _damaged(
     severity: int,
     batch_size: int,
     seed: int,
-    stored: Path | str | None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    if stored is not None:
-        yield from read_corrupted(stored, name, severity, batch_size=batch_size)
-        return
     generator = corruption_generator(seed, name, severity)
     for start in range(0, len(data), batch_size):
         rows = slice(start, start + batch_size)

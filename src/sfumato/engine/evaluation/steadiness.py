@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -44,29 +44,58 @@ def evaluate_steadiness(
         `cec`, the cross-entropy consistency, and the mean `relative_confidence` of all frames.
     """
     device = data.images.device if device is None else device
-    normalise = Normalise(data.images.shape[1], mean, std).to(device)
     generator = torch.Generator().manual_seed(fold_seed(seed, "perturbation", name))
-    reference: Literal["previous", "first"] = "previous" if is_ordered(name) else "first"
-    kept, moved, relative = [], [], []
 
     def sequences() -> Iterator[tuple[Tensor, Tensor]]:
         parts = (each.split(_IMAGES_AT_A_TIME) for each in (data.images, data.labels))
         for images, labels in zip(*parts, strict=True):
-            frames = perturb(images, name, generator=generator)  # (N, T, C, H, W)
-            single = frames.flatten(0, 1).to(device)
-            yield normalise(single, torch.channels_last), labels.cpu()
+            yield perturb(images, name, generator=generator), labels.cpu()
 
-    def take(logits: Tensor, labels: Tensor) -> None:
-        probs = logits.float().cpu().softmax(1).unflatten(0, (len(labels), -1))
-        relative.append(relative_confidence(probs, labels).mean(1))
+    normalise = Normalise(data.images.shape[1], mean, std).to(device)
+    return measure_steadiness(model, sequences(), name, normalise=normalise, device=device)
+
+
+def measure_steadiness(
+    model: nn.Module,
+    sequences: Iterable[tuple[Tensor, Tensor | None]],
+    name: str,
+    *,
+    normalise: nn.Module,
+    device: torch.device | str,
+) -> dict[str, float]:
+    """`evaluate_steadiness` of frames that are there.
+
+    Args:
+        model: gives logits; evaluated in evaluation mode.
+        sequences: uint8 (N, T, C, H, W), and labels (N,); without them there is no relative
+            confidence.
+        name: of the perturbation.
+        normalise: what images go through before the network.
+        device: where to compute.
+    """
+    reference: Literal["previous", "first"] = "previous" if is_ordered(name) else "first"
+    kept, moved, relative = [], [], []
+
+    def batches() -> Iterator[tuple[Tensor, tuple[int, Tensor | None]]]:
+        for frames, labels in sequences:
+            single = frames.flatten(0, 1).to(device)
+            yield normalise(single, torch.channels_last), (len(frames), labels)
+
+    def take(logits: Tensor, known: tuple[int, Tensor | None]) -> None:
+        count, labels = known
+        probs = logits.float().cpu().softmax(1).unflatten(0, (count, -1))
+        if labels is not None:
+            relative.append(relative_confidence(probs, labels).mean(1))
         kept.append(consistency(probs, reference=reference))
         moved.append(cross_entropy_consistency(probs))
 
-    predict_batches(model, sequences(), take)
+    predict_batches(model, batches(), take)
     same = float(torch.cat(kept).double().mean())
-    return {
+    values = {
         "consistency": same,
         "flip_rate": 1 - same,
         "cec": float(torch.cat(moved).double().mean()),
-        "relative_confidence": float(torch.cat(relative).double().mean()),
     }
+    if relative:
+        values["relative_confidence"] = float(torch.cat(relative).double().mean())
+    return values
