@@ -35,21 +35,24 @@ class Drawn(Generic[Case]):
     Args:
         name: of the field.
         draw: a case from a number.
-        check: raises where the case breaks a promise; gives False where it promises nothing.
+        check: raises where the case breaks a promise; gives False where it promises nothing, True
+            or a word on how it ended, by which it is counted.
         smaller: simpler cases than this one.
         kind: of a case, under which it is counted.
     """
 
     name: str
     draw: Callable[[int], Case]
-    check: Callable[[Case], bool]
+    check: Callable[[Case], bool | str]
     smaller: Callable[[Case], Iterator[Case]]
     kind: Callable[[Case], str]
 
     def trial(self, number: int) -> dict[str, int]:
         case = self.draw(number)
         try:
-            return {self.kind(case): int(self.check(case))}
+            end = self.check(case)
+            kind = f"{self.kind(case)}, {end}" if isinstance(end, str) else self.kind(case)
+            return {kind: int(bool(end))}
         except Exception:
             smallest, message = self._smallest(case, traceback.format_exc(limit=4))
         raise BrokenPromiseError(f"{smallest}\n{message}")
@@ -66,7 +69,7 @@ class Drawn(Generic[Case]):
         return case, message
 
 
-def _failure(check: Callable[[Case], bool], case: Case) -> str | None:
+def _failure(check: Callable[[Case], bool | str], case: Case) -> str | None:
     try:
         check(case)
     except Exception:

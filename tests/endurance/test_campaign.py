@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -11,7 +12,7 @@ from unittest import mock
 import pytest
 
 from sfumato import labels
-from tests.endurance import files, kills, load, losses, metrics, smoothing
+from tests.endurance import files, kills, load, losses, metrics, smoothing, studies
 from tests.endurance.__main__ import read_records, write_records
 from tests.endurance.campaign import Attack, BrokenPromiseError, Drawn, Record, run_campaign
 
@@ -110,3 +111,28 @@ def test_a_disturbed_study_ends_with_the_same_numbers(scene: Callable[..., None]
     """Each scene of the campaign once, on the smallest study."""
     number = next(n for n in range(0, 1000, 3) if kills.SCENES[n // 3] is scene)
     kills.KILLS.trial(number)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_study_that_check_should_have_refused_is_made_small() -> None:
+    """Some are refused and some run; one that fails loses all that has no part in it."""
+    ends = [studies.check(studies.draw(number)) for number in (0, 1, 2, 3)]
+    assert {"ran", "refused"} <= set(ends)
+
+    def check(case: studies.StudyCase) -> bool:
+        if json.loads(case.recipe)["train"].get("momentum", 0.9) < 0.5:
+            raise RuntimeError("no momentum")
+        return True
+
+    recipe = {**json.loads(studies.draw(0).recipe), "labels": None}
+    recipe["train"] = {**recipe["train"], "momentum": 0.1, "sam": 0.1}
+    attack = replace(
+        studies.STUDIES,
+        draw=lambda _: studies.StudyCase("classify", json.dumps(recipe)),
+        check=check,
+    )
+    with pytest.raises(BrokenPromiseError, match="no momentum") as found:
+        attack.trial(0)
+    assert '"momentum": 0.1' in str(found.value)
+    assert '"sam"' not in str(found.value)
+    assert '"labels"' not in str(found.value)

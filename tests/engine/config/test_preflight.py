@@ -12,6 +12,7 @@ import torch
 from sfumato.engine import ConfigError, RunConfig
 from sfumato.engine.config import preflight
 from sfumato.engine.config.preflight import check_runs
+from sfumato.engine.config.sections import parse
 from sfumato.engine.runs.splits import load_splits
 
 Content = dict[str, Any]
@@ -135,6 +136,20 @@ def test_sampling_a_segmenter_needs_dropout() -> None:
     content = {"task": "segment", "data": STREAMS, "model": {"name": "unet", "width": 4}}
     check_runs([RunConfig(**content)])
     _fails({**content, "predict": {"mc_dropout": 5}}, "model unet: predict.mc_dropout needs")
+
+
+def test_a_loss_that_leaves_out_other_pixels_than_the_void_ones() -> None:
+    """Found by drawn studies: such a run failed after `check` had accepted it."""
+    content = {"task": "segment", "data": STREAMS, "model": {"name": "unet", "width": 4}}
+    loss = {"name": "mmce", "ignore_index": 0}
+    _fails({**content, "loss": loss}, "ignore_index is 0, but void pixels have the label -100")
+
+
+def test_soft_labels_have_no_class_to_ignore(tiny: Content) -> None:
+    """Found by drawn studies, too."""
+    content = {**tiny, "inputs": "mollify", "loss": {"name": "cross_entropy", "ignore_index": 1}}
+    with pytest.raises(ConfigError, match=r"ignore_index 1 marks .* but inputs makes soft labels"):
+        parse(RunConfig, content, "study")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from sfumato.data.text.vocabulary import Vocabulary
 from sfumato.engine.config.own_parts import Named, check_built, is_of_a_batch
 from sfumato.engine.config.part_kinds import Task
 from sfumato.engine.config.parts import is_own, resolve_part
-from sfumato.engine.config.sections import TrainCopies
+from sfumato.engine.config.sections import ConfigError, TrainCopies
 from sfumato.engine.training.copies import CopiesLoss
 from sfumato.engine.training.transforms import TransformBatch
 
@@ -73,6 +73,16 @@ def build_loss(
     )
     loss = loss if isinstance(loss, nn.Module) else FunctionLoss(loss)
     return loss if copies is None else CopiesLoss(loss, copies.count, copies.estimator)
+
+
+def check_void(loss: nn.Module, dataset: ArrayDataset) -> None:
+    """Raise where a loss would count pixels without a label, or leave labelled ones out."""
+    ignored = getattr(loss, "ignore_index", dataset.void)
+    if dataset.void is not None and ignored != dataset.void:
+        raise ConfigError(
+            f"loss: ignore_index is {ignored}, but void pixels have the label {dataset.void}: "
+            "leave ignore_index out"
+        )
 
 
 class FunctionLoss(nn.Module):

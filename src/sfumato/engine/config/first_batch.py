@@ -20,6 +20,7 @@ from sfumato.engine.config.components import (
     build_inputs,
     build_labels,
     build_loss,
+    check_void,
 )
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import ConfigError
@@ -86,6 +87,7 @@ def _learn(
             epochs=config.train.epochs,
             copies=copies,
         )
+        check_void(loss, train)
         takes_index = "index" in inspect.signature(loss.forward).parameters
         value = loss(logits, target, **({"index": batch["index"]} if takes_index else {}))
         _check_loss(value)

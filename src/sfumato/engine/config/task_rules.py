@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from sfumato.data.dataset import UNLABELLED
 from sfumato.data.load import SOURCES, TEXT_SOURCES
 from sfumato.engine.config.components import build_augmentation
 from sfumato.engine.config.input_rules import check_input_kind
@@ -258,7 +259,8 @@ def _check_prediction(config: RunConfig) -> None:
 def _check_targets(config: RunConfig) -> None:
     """Known from the configuration, so it needs not wait for the first batch."""
     loss = find_part("loss", config.loss["name"])
-    if loss.takes_soft_targets:
+    ignored = config.loss.get("ignore_index", UNLABELLED)
+    if loss.takes_soft_targets and ignored == UNLABELLED:
         return
     softens = {
         "inputs": config.inputs is not None and not is_own("inputs", config.inputs["name"]),
@@ -267,6 +269,11 @@ def _check_targets(config: RunConfig) -> None:
         "objects.context": config.objects is not None and config.objects.context > 0,
     }
     found = " and ".join(section for section, does in softens.items() if does)
+    _require(
+        not found or not loss.takes_soft_targets,
+        f"loss: ignore_index {ignored} marks class indices, but {found} makes soft labels. Leave "
+        "one of them out",
+    )
     takers = ", ".join(each.name for each in parts("loss").values() if each.takes_soft_targets)
     _require(
         not found,

@@ -15,9 +15,14 @@ from sfumato.data import (
     DataSplits,
     median_frequency_weights,
 )
-from sfumato.engine.config.components import build_augmentation, build_loss, build_model
+from sfumato.engine.config.components import (
+    build_augmentation,
+    build_loss,
+    build_model,
+    check_void,
+)
 from sfumato.engine.config.run_config import RunConfig
-from sfumato.engine.config.sections import ConfigError, content_hash
+from sfumato.engine.config.sections import content_hash
 from sfumato.engine.evaluation.pixel_sums import PixelSums
 from sfumato.engine.evaluation.pixels import (
     PixelEvaluator,
@@ -93,12 +98,7 @@ def _build_loss(config: RunConfig, data: DataSplits) -> nn.Module:
         epochs=config.train.epochs,
         class_weight=weight,
     )
-    ignored = getattr(loss, "ignore_index", train.void)
-    if train.void is not None and ignored != train.void:
-        raise ConfigError(
-            f"loss: ignore_index is {ignored}, but void pixels of {config.data['name']} have the "
-            f"label {train.void}: leave ignore_index out"
-        )
+    check_void(loss, train)
     return loss
 
 
