@@ -32,6 +32,7 @@ def test_each_different_loss_has_one_profile(tmp_path: Path) -> None:
         "mollified": {"inputs": "mollify"},
         "smooth": {"loss": {"name": "cross_entropy", "smoothing": 0.1}},
         "history": {"loss": "crl"},
+        "ranking": {"loss": {"name": "acls", "condition": "ranking"}},
     }
     study = StudyConfig(name="s", recipe=RECIPE, methods=methods, seeds=[0, 1])
     write_profiles(plan(study), tmp_path)

@@ -41,6 +41,7 @@ from sfumato.analysis.landscape.directions import filter_direction
 from sfumato.analysis.landscape.figures import plot_loss_landscapes
 from sfumato.analysis.landscape.surface import LossLandscape, loss_landscape
 from sfumato.analysis.loss_variance import LossVariance, loss_variance, plot_loss_variances
+from sfumato.analysis.regulariser import RegulariserValues, plot_regularisers
 from sfumato.analysis.smoothing_profile import (
     SmoothingProfile,
     active_share,
@@ -60,6 +61,7 @@ __all__ = [
     "Localisation",
     "LossLandscape",
     "LossVariance",
+    "RegulariserValues",
     "SmoothingProfile",
     "active_share",
     "class_activation_map",
@@ -87,6 +89,7 @@ __all__ = [
     "plot_hessian_spectra",
     "plot_loss_landscapes",
     "plot_loss_variances",
+    "plot_regularisers",
     "plot_smoothing_profile",
     "smoothing_profile",
     "stage_blocks",

@@ -29,7 +29,8 @@ def write_profiles(runs: Sequence[PlannedRun], folder: Path) -> None:
         for planned in runs:
             spec = planned.config.loss
             # The others compare the samples of a batch or keep a history: no profile of one.
-            if find_part("loss", spec["name"]).is_of_single_entries:
+            loss = find_part("loss", spec["name"])
+            if loss.is_of_single_entries and not loss.remembers_samples(spec):
                 names = losses.setdefault(json.dumps(spec, sort_keys=True), [])
                 names += [] if planned.method in names else [planned.method]
         found = {_title(names): _profile(json.loads(spec)) for spec, names in losses.items()}

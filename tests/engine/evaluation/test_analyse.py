@@ -11,7 +11,7 @@ import torch
 from sfumato._core.files import write_json
 from sfumato.analysis import hessian_max_spectrum
 from sfumato.engine import ConfigError, RunConfig, fingerprint, parse, run
-from sfumato.engine.evaluation.analysed_runs import analyse, find_runs
+from sfumato.engine.evaluation.analysed_runs import read_subject, analyse, find_runs
 from sfumato.engine.evaluation.analyses import ANALYSES, Effort
 from sfumato.report.analysis_page import write_analysis_page
 
@@ -30,7 +30,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     runs = []
     for method, model in methods.items():
-        content = {"data": DATA, "model": model, "train": {"epochs": 1, "batch_size": 20}}
+        loss = "cross_entropy" if method == "plain" else {"name": "acls", "margin": 1.0}
+        train = {"epochs": 1, "batch_size": 20}
+        content = {"data": DATA, "model": model, "loss": loss, "train": train}
         config = parse(RunConfig, content, "test")
         run(config, folder / "runs", show=False)
         runs += [{"method": method, "seed": seed, "run": fingerprint(config)} for seed in (0, 1)]
@@ -55,6 +57,8 @@ def test_every_analysis_is_drawn_and_kept_as_numbers(study: Path, tmp_path: Path
     # Only networks with dropout vary, and only smoothed ones have a response.
     assert list(sections["loss_variance"]["results"]) == [HOSTILE]
     assert list(sections["frequency_response"]["results"]) == [HOSTILE]
+    assert list(sections["regulariser"]["results"]) == [HOSTILE]
+    assert "plain: loss cross_entropy, weight decay 0.0005" in sections["loss_landscape"]["caption"]
     spectrum = torch.tensor(sections["hessian_spectrum"]["results"]["plain"]["eigenvalues"])
     assert found["summary"]["plain"]["largest eigenvalue"] == pytest.approx(float(spectrum.max()))
 
@@ -73,6 +77,53 @@ def test_the_spectrum_is_that_of_the_trained_weights(study: Path, tmp_path: Path
     )
     values = found["sections"][0]["results"]["plain"]["eigenvalues"]
     torch.testing.assert_close(torch.tensor(values).double(), expected.eigenvalues)
+
+
+def test_it_is_the_loss_that_was_trained(tmp_path: Path) -> None:
+    """Its value at the weights, with mixed and mollified images, a history, and soft labels."""
+    content = {
+        "data": DATA,
+        "model": {"name": "resnet", "depth": 8, "width": 4},
+        "augment": "fcr+mixup",
+        "inputs": "mollify",
+        "labels": "objectness",
+        "train": {"epochs": 1, "batch_size": 20, "weight_decay": 0.0},
+        "evaluate": {"resamples": 0},
+    }
+    subject = read_subject(run(parse(RunConfig, content), tmp_path, show=False).path, SMALL, None)
+    first, again = (next(iter(subject.batches)) for _ in range(2))
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+    images, target = first
+    assert target.shape == (8, 10)  # probabilities, of which none is certain
+    assert float(target.max()) < 1
+    assert not torch.equal(images, subject.loader.batch(0)["image"])
+    assert subject.objective.startswith("loss cross_entropy, augment fcr+mixup, inputs mollify")
+    with torch.no_grad():
+        expected = -(target * subject.network.eval()(images).log_softmax(1)).sum(1).mean()
+        torch.testing.assert_close(
+            subject.loss(subject.network(images), target), expected.to(torch.float32)
+        )
+
+
+def test_a_loss_with_a_history_is_told_the_samples(tmp_path: Path) -> None:
+    content = {
+        "data": DATA,
+        "model": {"name": "resnet", "depth": 8, "width": 4},
+        "loss": {"name": "acls", "margin": 0.0, "condition": "ranking"},
+        "train": {"epochs": 1, "batch_size": 20},
+        "evaluate": {"resamples": 0},
+    }
+    subject = read_subject(run(parse(RunConfig, content), tmp_path, show=False).path, SMALL, None)
+    loss = subject.loss.loss
+    before = {name: value.clone() for name, value in loss.state_dict().items()}
+    assert any(bool(value.any()) for value in before.values())  # of the training
+    images, target = next(iter(subject.batches))
+    index = subject.loader.batch(0)["index"]
+    assert target[:, -1].tolist() == index.tolist()
+    logits = subject.network.eval()(images)
+    expected = loss(logits, target[:, 0], index=index)
+    torch.testing.assert_close(subject.loss(logits, target), expected)
+    torch.testing.assert_close(loss.state_dict(), before)
 
 
 def test_the_page_escapes_names(study: Path, tmp_path: Path) -> None:

@@ -7,52 +7,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from sfumato import analysis
-from sfumato.data import TensorLoader
+from sfumato.engine.evaluation.shown_analyses import (
+    draw_maps,
+    measure_covariance,
+    measure_maps,
+    measure_regulariser,
+)
+from sfumato.engine.evaluation.subject import FULL_EFFORT, Effort, Subject
 from sfumato.features import Smooth
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+__all__ = ["ANALYSES", "FULL_EFFORT", "Analysis", "Effort", "Subject", "key_numbers"]
+
 _SHARPNESS_RADIUS = 0.5
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is computed; the defaults take about a minute for a small ResNet.
-
-    Attributes:
-        batch_size: images per mini-batch of the Hessian (the paper's is 128).
-        spectrum_batches: mini-batches, hence eigenvalues, of the Hessian max spectrum.
-        density_probes: random vectors of the spectral density.
-        points: points along each axis of the loss landscape.
-        landscape_batches: mini-batches that the landscape is computed on.
-        passes: stochastic passes for the variance of the loss.
-    """
-
-    batch_size: int = 128
-    spectrum_batches: int = 10
-    density_probes: int = 2
-    points: int = 11
-    landscape_batches: int = 2
-    passes: int = 40
-
-
-FULL_EFFORT = Effort(
-    spectrum_batches=100, density_probes=10, points=21, landscape_batches=8, passes=200
-)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A trained network with the training images as its optimiser saw them."""
-
-    network: nn.Module
-    loader: TensorLoader
-    weight_decay: float
-    is_stochastic: bool
 
 
 @dataclass(frozen=True)
@@ -64,12 +35,14 @@ class Analysis:
         caption: what to look for.
         measure: the result for one network; None where the question does not arise.
         draw: all results in one figure.
+        of_training: whether it is about the loss of the training, which its caption then names.
     """
 
     name: str
     caption: str
     measure: Callable[[Subject, Effort], Any]
     draw: Callable[[Mapping[str, Any]], Figure]
+    of_training: bool = False
 
 
 def _of_images(
@@ -87,7 +60,8 @@ def _of_images(
 def _spectrum(subject: Subject, effort: Effort) -> analysis.HessianSpectrum:
     return analysis.hessian_max_spectrum(
         subject.network,
-        subject.loader,
+        subject.batches,
+        subject.loss,
         weight_decay=subject.weight_decay,
         batches=effort.spectrum_batches,
         generator=_generator(),
@@ -97,7 +71,8 @@ def _spectrum(subject: Subject, effort: Effort) -> analysis.HessianSpectrum:
 def _density(subject: Subject, effort: Effort) -> analysis.HessianDensity:
     return analysis.hessian_density(
         subject.network,
-        subject.loader,
+        subject.batches,
+        subject.loss,
         weight_decay=subject.weight_decay,
         probes=effort.density_probes,
         generator=_generator(),
@@ -107,7 +82,8 @@ def _density(subject: Subject, effort: Effort) -> analysis.HessianDensity:
 def _landscape(subject: Subject, effort: Effort) -> analysis.LossLandscape:
     return analysis.loss_landscape(
         subject.network,
-        subject.loader,
+        subject.batches,
+        subject.loss,
         points=effort.points,
         weight_decay=subject.weight_decay,
         batches=effort.landscape_batches,
@@ -148,16 +124,18 @@ def _response(subject: Subject, effort: Effort) -> analysis.FrequencyResponse | 
 ANALYSES = (
     Analysis(
         "hessian_spectrum",
-        "Largest Hessian eigenvalue of each mini-batch, of the regularised loss on augmented "
-        "training images. Large values make training unstable, negative ones mean a saddle.",
+        "Largest Hessian eigenvalue of each mini-batch. Large values make training unstable, "
+        "negative ones mean a saddle.",
         _spectrum,
         analysis.plot_hessian_spectra,
+        of_training=True,
     ),
     Analysis(
         "hessian_density",
         "How all eigenvalues are spread. A flat loss keeps them near zero.",
         _density,
         analysis.plot_hessian_densities,
+        of_training=True,
     ),
     Analysis(
         "loss_landscape",
@@ -165,6 +143,7 @@ ANALYSES = (
         "and smooth is better.",
         _landscape,
         analysis.plot_loss_landscapes,
+        of_training=True,
     ),
     Analysis(
         "feature_deviation",
@@ -191,6 +170,27 @@ ANALYSES = (
         _response,
         analysis.plot_frequency_responses,
     ),
+    Analysis(
+        "feature_covariance",
+        "How alike the points of the first stage's maps are to the one in the middle, over images. "
+        "Neighbours say nearly the same, so their mean is an ensemble of similar predictions.",
+        _of_images(measure_covariance),
+        analysis.plot_feature_covariances,
+    ),
+    Analysis(
+        "activation_maps",
+        "Where the networks look in the first test images (Grad-CAM++ of the predicted class), "
+        "with boxes where the data has them, and their three highest probabilities.",
+        _of_images(measure_maps),
+        draw_maps,
+    ),
+    Analysis(
+        "regulariser",
+        "What the regulariser of ACLS adds to the loss of each training sample, clipped at 0.1, of "
+        "networks that were trained with it.",
+        measure_regulariser,
+        analysis.plot_regularisers,
+    ),
 )
 
 
@@ -212,7 +212,8 @@ def key_numbers(subject: Subject, found: Mapping[str, Any]) -> dict[str, float]:
         row["loss on the rim"] = float(torch.cat([losses[0], losses[-1]]).mean())
     sharpness = analysis.expected_sharpness(
         subject.network,
-        subject.loader,
+        subject.batches,
+        subject.loss,
         radius=_SHARPNESS_RADIUS,
         samples=20,
         batches=1,

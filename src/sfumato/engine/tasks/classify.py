@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from sfumato._core.seeds import fold_seed
-from sfumato.augment import BatchAugment, CopiedSamples, label_samples
-from sfumato.data import (
-    ArrayDataset,
-    DataSplits,
-    TensorLoader,
-    single_objects,
-    with_context,
-)
-from sfumato.engine.config.components import (
-    build_augmentation,
-    build_inputs,
-    build_labels,
-    build_loss,
-    build_model,
-)
+from sfumato.augment import BatchAugment
+from sfumato.data import ArrayDataset, DataSplits, TensorLoader
+from sfumato.engine.config.components import build_augmentation, build_model
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.evaluation.classifier import Evaluator
 from sfumato.engine.evaluation.other_sets import load_other
@@ -36,7 +23,7 @@ from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.training.label_step import LabelStep
 from sfumato.engine.training.loop import Trainer
 from sfumato.engine.training.notes import validation_notes
-from sfumato.engine.training.transforms import batch_transform
+from sfumato.engine.training.objective import build_objective
 from sfumato.engine.training.validation import measure_labels
 from sfumato.predictions import DeepEnsemble
 
@@ -96,26 +83,10 @@ def build_trainer(
     show: bool,
 ) -> Trainer:
     """The trainer of a configuration, with initial weights from its seed."""
-    num_classes = data.train.num_classes
-    augment = build_augmentation(config.augment)
-    statistics = loaders.mean, loaders.std
-    mollify = build_inputs(config.inputs, num_classes=num_classes, statistics=statistics)
-    train = _training_set(data.train, config, loaders.mean)
-    labels = build_labels(config.labels, num_classes=num_classes)
-    labelled = label_samples(labels, train, augment)
     if fabric.is_global_zero:
         write_network_facts(directory, data.train, loaders.mean, loaders.std)
-    copies = config.train.copies
-    loader = loaders.training(
-        train, labelled if copies is None else CopiedSamples(labelled, copies.count)
-    )
-    loss = build_loss(
-        config.loss,
-        num_samples=len(train),
-        num_classes=num_classes,
-        epochs=config.train.epochs,
-        copies=copies,
-    )
+    objective = build_objective(config, data.train, loaders.mean, loaders.std)
+    loader, loss = loaders.training(objective.train, objective.augment), objective.loss
     is_scaled = config.train.best == "scaled_nll"
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
     return Trainer(
@@ -126,9 +97,9 @@ def build_trainer(
             loss,
             loader,
             config.seed,
-            inputs=batch_transform(num_classes, augment, mollify),
+            inputs=objective.inputs,
             passes=config.train.passes,
-            copies=1 if copies is None else copies.count,
+            copies=objective.copies,
         ),
         train_loader=loader,
         validation_loader=loaders.evaluation(data.validation),
@@ -138,21 +109,6 @@ def build_trainer(
         show=show,
         measure=partial(measure_labels, scaled=is_scaled, note=validation_notes(loss)),
     )
-
-
-def _training_set(train: ArrayDataset, config: RunConfig, mean: tuple[float, ...]) -> ArrayDataset:
-    """The training samples after what the `objects` section does to them, counted from 0.
-
-    A loss that remembers each sample compares it with all others that it was told of: indices of
-    samples that are never trained on must not be among them.
-    """
-    objects = config.objects
-    if objects is not None:
-        if objects.single:
-            train = single_objects(train, fill=mean)
-        seed = fold_seed(config.seed, "context-only images")
-        train = with_context(train, share=objects.context, fill=mean, seed=seed)
-    return dataclasses.replace(train, index=torch.arange(len(train)))
 
 
 @dataclass(frozen=True)
