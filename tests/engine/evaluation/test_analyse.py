@@ -11,7 +11,7 @@ import torch
 from sfumato._core.files import write_json
 from sfumato.analysis import hessian_max_spectrum
 from sfumato.engine import ConfigError, RunConfig, fingerprint, parse, run
-from sfumato.engine.evaluation.analysed_runs import read_subject, analyse, find_runs
+from sfumato.engine.evaluation.analysed_runs import analyse, find_runs, read_subject
 from sfumato.engine.evaluation.analyses import ANALYSES, Effort
 from sfumato.report.analysis_page import write_analysis_page
 
