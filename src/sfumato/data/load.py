@@ -11,6 +11,7 @@ from sfumato.data import scenes
 from sfumato.data.annotations import load_annotated
 from sfumato.data.arrays import load_npz
 from sfumato.data.camvid import load_camvid
+from sfumato.data.cub import load_cub
 from sfumato.data.dataset import DataSplits
 from sfumato.data.folders import load_folder
 from sfumato.data.huggingface_sets import load_huggingface
@@ -39,6 +40,7 @@ SOURCES: dict[str, Callable[..., DataSplits]] = {
     "folder": load_folder,
     "annotated": load_annotated,
     "tiny_imagenet": load_tiny_imagenet,
+    "cub": load_cub,
     "huggingface": load_huggingface,
     "cifar10": partial(load_torchvision, "cifar10"),
     "cifar100": partial(load_torchvision, "cifar100"),
