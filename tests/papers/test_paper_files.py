@@ -27,6 +27,10 @@ SETS: dict[str, dict[str, Any]] = {
     "tiny_imagenet": {"name": "random_sets:images", "classes": 200, "size": 64},
     "newsgroups": {"name": "random_sets:texts", "classes": 20, "length": 60},
     "camvid": {"name": "random_sets:maps", "classes": 11, "height": 32, "width": 48},
+    "voc_segmentation": {"name": "random_sets:maps", "classes": 21, "height": 64, "width": 64},
+    "folder": {"name": "random_sets:images", "classes": 1000, "size": 64},
+    "annotated": {"name": "random_sets:images", "classes": 1000, "size": 64},
+    "coco": {"name": "scene_objects", "size": 48, "train": 2, "validation": 1, "test": 1},
 }
 
 
@@ -63,6 +67,7 @@ def test_its_networks_can_be_built(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the temperature ended at its bound")  # as labels are random
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path) -> None:
     """Each method takes one batch of random input through training and evaluation."""
@@ -80,7 +85,8 @@ def _small(study: StudyConfig) -> StudyConfig:
     """Narrow networks of the same depth, one batch, two masks, two corrupted images."""
     changed = {name: _shrunk(changes) for name, changes in study.methods.items()}
     recipe = _shrunk(study.recipe)
-    recipe["evaluate"] = {**recipe.get("evaluate", {}), "resamples": 0, "corrupted_images": 2}
+    if recipe.get("task") != "detect":
+        recipe["evaluate"] = {**recipe.get("evaluate", {}), "resamples": 0, "corrupted_images": 2}
     seeds = [0, 1] if "seeds" in str(study.methods) else [0]
     with searching(HERE):
         return StudyConfig(name=study.name, recipe=recipe, methods=changed, seeds=seeds)
@@ -90,6 +96,8 @@ def _shrunk(changes: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(changes)
     if "data" in found:
         found["data"] = SETS[found["data"]["name"]]
+    if "classifier" in found:
+        found["classifier"] = _shrunk(found["classifier"])
     if isinstance(found.get("model"), dict):
         found["model"] = _narrow(found["model"])
     if "train" in found:
@@ -108,7 +116,9 @@ def _shrunk(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _narrow(model: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in model.items() if key not in ("pretrained", "image_size")}
-    if ":" in model["name"]:
+    if model["name"] == "faster_rcnn":
+        return {"name": "faster_rcnn", "channels": 8, "hidden": 8, "proposals": 8}
+    if "image_size" in model:
         return {**kept, "image_size": 32}
     widths = {"resnet": 16, "vgg": 4, "unet": 2}
     return {**kept, "width": widths[model["name"]]} if model["name"] in widths else kept
@@ -125,5 +135,6 @@ def _quick(evaluate: Mapping[str, Any]) -> dict[str, Any]:
         "severities": [1],
         "perturbations": ["translate"],
         "ensemble_sizes": [1, 2],
+        "also": dict.fromkeys(evaluate.get("also", ()), SETS["folder"]),
     }
     return {key: said.get(key, value) for key, value in evaluate.items()}

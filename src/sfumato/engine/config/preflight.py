@@ -28,6 +28,7 @@ from sfumato.engine.config.devices import build_fabric
 from sfumato.engine.config.first_batch import check_logits, one_line, push_batch
 from sfumato.engine.config.input_rules import check_input_kind
 from sfumato.engine.config.library_networks import check_pretrained
+from sfumato.engine.config.parts import is_own
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import content_hash, parse
 from sfumato.engine.config.weight_files import NewHeadWarning
@@ -225,13 +226,28 @@ def _checked_network(config: RunConfig, images: dict[str, _Images]) -> nn.Module
     rows = 1 if config.train.batch_size == 1 else 2
     blank = given.blank(rows)
     with torch.no_grad():
-        logits = network.train()(blank)
+        logits = _asked(network.train(), blank, config.model["name"])
         check_logits(logits, blank, given.num_classes, one_label=config.task == "classify")
         if users := _dropout_users(config):
             _check_dropout(network, blank, users)
         if config.predict.feature_clipping:
             _check_features(network, blank)
     return network
+
+
+def _asked(network: nn.Module, blank: torch.Tensor, name: str) -> Any:
+    """What it says to blank images; one of ours that fails can only dislike their size."""
+    try:
+        return network(blank)
+    except RuntimeError as error:
+        if is_own("model", name) or blank.ndim != 4:
+            raise
+        height, width = blank.shape[2:]
+        said = str(error).splitlines()[0]
+        raise ValueError(
+            f"it does not take images of {height} x {width} pixels ({said}): give it larger ones "
+            "(size of the data), or choose another network"
+        ) from error
 
 
 def _build_trained(config: RunConfig, given: _Images) -> nn.Module:
