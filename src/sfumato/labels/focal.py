@@ -226,10 +226,10 @@ def _exponent(softmax: SoftmaxSummary, rule: FLSDRule, gamma: float) -> Tensor:
     """Exponent of each entry, a constant for the gradient."""
     read = softmax.top if rule == "paper" else softmax.label
     log_prob = read.detach()
-    confident: float | Tensor = gamma
+    exponent = torch.full_like(log_prob, gamma)
     if rule == "released" and gamma != 3.0:
-        confident = torch.where(log_prob < math.log(0.5), 3.0, gamma).to(log_prob)
-    return torch.where(log_prob < math.log(0.2), 5.0, confident).to(log_prob)  # supplement Eq. (1)
+        exponent.masked_fill_(log_prob < math.log(0.5), 3.0)
+    return exponent.masked_fill_(log_prob < math.log(0.2), 5.0)  # supplement Eq. (1)
 
 
 def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:

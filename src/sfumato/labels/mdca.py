@@ -143,4 +143,5 @@ def _distance(softmax: SoftmaxSummary, entries: Entries) -> Tensor:
             counted = softmax.valid.flatten().to(totals.dtype)
             label = torch.where(softmax.valid.flatten(), label, 0)
         wanted = torch.zeros_like(totals).index_add(0, label, counted)
-    return ((totals - wanted) / at_least_one(softmax.count)).abs().mean()  # Eq. (9)
+    apart = torch.linalg.vector_norm(totals - wanted, 1)
+    return apart / (at_least_one(softmax.count) * len(totals))  # Eq. (9)

@@ -22,6 +22,7 @@ _LEVELS = {"AVX512": ("avx512", "avx2", "base"), "AVX2": ("avx2", "base")}
 GRAIN = 1 << 15
 # What there are kernels for.
 REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
+_SUFFIXES = {torch.float32: "_float", torch.float64: "_double"}
 
 
 @cache
@@ -54,9 +55,8 @@ def call(kernel: str, dtype: torch.dtype, job: ctypes.Structure) -> int:
     kernels = library()
     if kernels is None:
         raise RuntimeError(f"there is no kernel {kernel}; ask is_within_reach first")
-    suffix = "float" if dtype == torch.float32 else "double"
     # As an attribute the function is looked up once, as an item each time.
-    result: int = getattr(kernels, f"{kernel}_{suffix}")(ctypes.byref(job))
+    result: int = getattr(kernels, kernel + _SUFFIXES[dtype])(ctypes.byref(job))
     return result
 
 
@@ -71,7 +71,7 @@ def has_values(tensor: torch.Tensor) -> bool:
     Not on another device, in a subclass, behind a pending negation (`.conj().imag`), in a tensor of
     zeros that has no memory, or in the batched tensors of `is_grads_batched`.
     """
-    if tensor.device.type != "cpu" or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+    if not tensor.is_cpu or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return False
     if tensor.is_neg() or tensor.layout != torch.strided:
         return False

@@ -30,6 +30,8 @@ class Shape(NamedTuple):
 def dense(tensor: Tensor) -> tuple[Tensor, Shape]:
     """(N, C, ...) without gaps in one of the two orders, copied if need be, and its sizes."""
     samples, classes, *rest = tensor.shape
+    if not rest:
+        return tensor.contiguous(), Shape(samples, classes, 1, True)
     order = _CHANNELS_LAST.get(tensor.ndim)
     positions = math.prod(rest)
     is_last = order is not None and tensor.is_contiguous(memory_format=order)

@@ -180,8 +180,7 @@ class ReadSoftmax:
             outputs = _WithGradient.apply(plan.logits, plan, reading)
         else:
             outputs = reading.outputs()
-        for name, values in zip(reading.names, outputs, strict=False):
-            setattr(self, name, values)
+        self.__dict__.update(zip(reading.names, outputs, strict=False))
         if reading.totals is not None:
             self.totals = outputs[-1]
         if reading.predicted is not None:
@@ -243,6 +242,7 @@ def _again(plan: Pass, upstream: dict[str, Tensor | None], direction: Tensor | N
 
 def _needs_autograd(logits: Tensor, *constants: Tensor | float | None) -> bool:
     """Whether more is asked than a gradient with respect to the logits."""
-    if any(isinstance(each, Tensor) and each.requires_grad for each in constants):
-        return True
+    for each in constants:
+        if isinstance(each, Tensor) and each.requires_grad:
+            return True
     return forward_ad.unpack_dual(logits).tangent is not None

@@ -23,12 +23,16 @@ _MORE: dict[str | None, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "following": (("following",), ("following_ties", "behind")),
     "distance": (("distance",), ()),
 }
-_MOST = len(_ALWAYS) + max(len(smooth) + len(constant) for smooth, constant in _MORE.values())
-_NUMBERS = _MOST + 1  # and the mass of soft targets, which is the last
+_NUMBERS = len(_ALWAYS) + max(len(smooth + constant) for smooth, constant in _MORE.values()) + 1
 _PLACES = {name: place for place, name in enumerate(_ALWAYS)} | {
     name: len(_ALWAYS) + place
     for smooth, constant in _MORE.values()
-    for place, name in enumerate((*smooth, *constant))
+    for place, name in enumerate(smooth + constant)
+}  # and the mass of soft targets, which is the last
+# For each of these: its number in the kernel, the names with a derivative, how many are kept.
+_LAYOUTS = {
+    more: (kind, _ALWAYS[:-2] + smooth, len(_ALWAYS + smooth + constant))
+    for kind, (more, (smooth, constant)) in enumerate(_MORE.items())
 }
 # Labels that are skipped can be any number but this one, which no label is.
 NOTHING_IGNORED = -(2**63)
@@ -149,8 +153,7 @@ def read_numbers(
     """The first pass."""
     samples, classes, _, _ = plan.shape
     entries = (samples, *plan.logits.shape[2:])
-    smooth, constant = _MORE[plan.more]
-    kept = len(_ALWAYS) + len(smooth) + len(constant)
+    _, names, kept = _LAYOUTS[plan.more]
     kept = kept if plan.soft_target is None and plan.table is None else _NUMBERS
     numbers = plan.logits.new_empty((kept, *entries))
     job, _shares = _job(plan, numbers)
@@ -164,7 +167,6 @@ def read_numbers(
     call("softmax", numbers.dtype, job)
     if wants_totals:
         totals = each.sum(0).to(numbers.dtype)
-    names = (*_ALWAYS[:-2], *smooth)
     return Reading(names, numbers, predicted, totals, job.valid, job.strange)
 
 
@@ -221,20 +223,24 @@ _JOBS = {dtype: _structure(real) for dtype, real in REAL.items()}
 
 def _job(plan: Pass, numbers: Tensor) -> tuple[ctypes.Structure, Tensor | None]:
     """What the kernel is told, and room for the targets that it makes itself."""
+    logits, target, soft_target, table, margins, shape, margin, ignore_index, _ = plan
     job = _JOBS[numbers.dtype]()
-    job.numbers = numbers.data_ptr()
-    names = ("logits", "label", "soft", "table", "margins")
-    for name, tensor in zip(names, plan.tensors, strict=True):
-        if tensor is not None:
-            setattr(job, name, tensor.data_ptr())
-    job.samples, job.classes, job.positions, job.is_rows = plan.shape
-    job.ignored = plan.ignore_index
-    job.margin = plan.margin or 0.0
-    job.more = list(_MORE).index(plan.more)
-    job.threads = threads(plan.logits.numel())
-    if plan.table is None and plan.more != "distance":
+    job.logits, job.numbers = logits.data_ptr(), numbers.data_ptr()
+    if target is not None:
+        job.label = target.data_ptr()
+    if soft_target is not None:
+        job.soft = soft_target.data_ptr()
+    if table is not None:
+        job.table = table.data_ptr()
+    if margins is not None:
+        job.margins = margins.data_ptr()
+    job.samples, job.classes, job.positions, job.is_rows = shape
+    job.ignored, job.margin = ignore_index, margin or 0.0
+    job.more = _LAYOUTS[plan.more][0]
+    job.threads = threads(logits.numel())
+    if table is None and plan.also != "distance":
         return job, None
-    job.height, job.width = (1, 1, *plan.logits.shape[2:])[-2:]
+    job.height, job.width = (1, 1, *logits.shape[2:])[-2:]
     shares = numbers.new_empty((job.threads, job.classes * _TILE))
     job.shares = shares.data_ptr()
     return job, shares
