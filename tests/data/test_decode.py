@@ -9,7 +9,8 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from sfumato.data.decode import EXTENSIONS, read_images
+from sfumato.data.decode import EXTENSIONS
+from sfumato.data.holding import read_images
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
 IMAGE = Image.fromarray(PIXELS)

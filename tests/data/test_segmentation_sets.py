@@ -77,13 +77,13 @@ def test_camvid_mistakes(camvid_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"testannot/Seq05VD_f00030\.png: no labels"):
         load_camvid(root=camvid_folder)
     Image.fromarray(np.full((6, 8), 12, np.uint8)).save(label)
-    with pytest.raises(ValueError, match="labels must be 0 to 11, got 12"):
+    with pytest.raises(ValueError, match="labels must be 0 to 10, or 11 for void, got 12"):
         load_camvid(root=camvid_folder)
     Image.fromarray(np.zeros((5, 8), np.uint8)).save(label)
     with pytest.raises(ValueError, match=r"8x5 pixels, but .* has 8x6"):
         load_camvid(root=camvid_folder)
     label.write_bytes(label.read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"testannot/Seq05VD_f00030\.png is no readable image"):
+    with pytest.raises(ValueError, match=r"testannot/Seq05VD_f00030\.png: unreadable image"):
         load_camvid(root=camvid_folder)
     (tmp_path / "bad.tar").write_bytes(b"not an archive")
     with pytest.raises(ValueError, match="no tar archive"):

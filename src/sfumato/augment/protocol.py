@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 Sample = dict[str, Tensor]
@@ -20,6 +21,35 @@ class BatchAugment(Protocol):
     def draws(self) -> int: ...
 
     def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample: ...
+
+
+class Originals(Protocol):
+    """A batch of images that are still files, so that parts of them keep the files' detail.
+
+    An augmentation gets one in place of a batch's `image` where its `cuts_originals` is true and
+    the images are larger in their files than in the data set.
+    """
+
+    @property
+    def shape(self) -> torch.Size:
+        """(N, C, H, W) of the images as the data set gives them."""
+        ...
+
+    @property
+    def frames(self) -> Tensor:
+        """(N, 2) width and height, in pixels of the file, of what each image shows."""
+        ...
+
+    @property
+    def is_stored_size(self) -> Tensor:
+        """(N,) true where the file has the very pixels of the data set's image."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def part(self, row: int, region: tuple[int, int, int, int]) -> Tensor:
+        """(C, H, W), uint8: x1, y1, x2, y2 of a frame, brought to the data set's size."""
+        ...
 
 
 class LocatedAugment(BatchAugment, Protocol):

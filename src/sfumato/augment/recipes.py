@@ -86,6 +86,11 @@ class Recipe:
         return self._motion.draws + (0 if self.policy is None else self.policy.draws)
 
     @property
+    def cuts_originals(self) -> bool:
+        """Whether it shows parts at full size, which are best cut from files."""
+        return self.resized_crop is not None
+
+    @property
     def rotates(self) -> bool:
         """Whether images are turned, so that moved boxes are only bounds."""
         return self._motion.rotates

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_number
+from sfumato.augment.crop_window import CropWindow
+from sfumato.augment.cutting import cut_windows, on_whole_pixels
 from sfumato.augment.moving import bounding_boxes, has_label_maps, sample_at
-from sfumato.augment.protocol import Sample, check_uniforms
-
-
-@dataclass(frozen=True)
-class _Window:
-    """The part of each image that is shown: its centre, its size, its turn, mirrored or not."""
-
-    flip: Tensor  # (N,) bool
-    centre: Tensor  # (N, 2) as x, y, pixels
-    size: Tensor  # (N, 2) as width, height, pixels
-    angle: Tensor  # (N,) radians
-
-    def to_device(self, device: torch.device) -> _Window:
-        parts = (self.flip, self.centre, self.size, self.angle)
-        return _Window(*(part.to(device) for part in parts))
+from sfumato.augment.protocol import Originals, Sample, check_uniforms
 
 
 @dataclass(frozen=True)
@@ -44,6 +32,11 @@ class ResizedCrop:
         flip: mirror each image with probability 1/2.
         rotation: largest angle in degrees, either way; what is turned into view from outside of
             the image is black. 0 is off.
+
+    Where images are decoded from files when they are needed, parts are cut from the files: what is
+    shown then starts and ends on whole pixels of the file (unless it is turned) and is brought to
+    full size by one antialiased bilinear scaling. A file that has the very size of the data set's
+    images is treated as those are.
 
     Example:
         >>> images = torch.arange(16, dtype=torch.uint8).reshape(1, 1, 4, 4)
@@ -65,6 +58,7 @@ class ResizedCrop:
     rotation: float = 0.0
 
     draws: ClassVar[int] = 6
+    cuts_originals: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, pair, high in (("scale", self.scale, 1.0), ("ratio", self.ratio, math.inf)):
@@ -95,27 +89,44 @@ class ResizedCrop:
             uniforms: (N, 6) numbers in [0, 1).
             void: label of pixels from outside the image, where the labels are maps.
         """
-        images = sample["image"]
         self._check(sample, uniforms, void)
-        window = self._window(uniforms, *images.shape[-2:]).to_device(images.device)
-        grid = _grid(window, *images.shape[-2:])
-        moved = {**sample, "image": self._sample(images, grid, fill=0, mode="bilinear")}
-        if "masks" in sample:
-            moved["masks"] = self._sample(sample["masks"][:, None], grid, fill=0)[:, 0]
-        if has_label_maps(sample):
-            moved["label"] = self._sample(sample["label"][:, None], grid, fill=void or 0)[:, 0]
+        images = cast("Tensor | Originals", sample["image"])
+        height, width = images.shape[-2:]
+        if isinstance(images, Tensor):
+            full = torch.tensor([[float(width), float(height)]])
+            window = self._window(uniforms, full).to_device(images.device)
+            grid = window.grid(height, width)
+            shown = self._sample(images, grid, fill=0, mode="bilinear")
+            maps = self._maps(sample, grid, void)
+        else:
+            window = self._window(uniforms, images.frames)
+            window = window if self.rotation else on_whole_pixels(window, images)
+            shown = cut_windows(images, window, padding=self._padding)
+            has_maps = "masks" in sample or has_label_maps(sample)
+            maps = self._maps(sample, window.grid(height, width), void) if has_maps else {}
+        moved = {**sample, **maps, "image": shown}
         if "boxes" in sample:
-            moved["boxes"] = _move_boxes(sample["boxes"], window, *images.shape[-2:])
+            in_frame = sample["boxes"] * (window.frame[:, :1, None] / width)
+            moved["boxes"] = _move_boxes(in_frame, window, height, width)
         if "objectness" in sample:
             moved["objectness"] = moved["masks"].float().mean((1, 2))
         return moved
 
+    def _maps(self, sample: Sample, grid: Tensor, void: int | None) -> Sample:
+        """Masks and label maps as the grid shows them, where there are any."""
+        maps = {}
+        if "masks" in sample:
+            maps["masks"] = self._sample(sample["masks"][:, None], grid, fill=0)[:, 0]
+        if has_label_maps(sample):
+            maps["label"] = self._sample(sample["label"][:, None], grid, fill=void or 0)[:, 0]
+        return maps
+
     def corners(self, uniforms: Tensor, height: int, width: int) -> Tensor:
         """(N, 4, 2) corners (x, y) in the source image of what `apply` shows with `uniforms`."""
-        window = self._window(uniforms, height, width)
+        window = self._window(uniforms, torch.tensor([[float(width), float(height)]]))
         x = torch.tensor([-0.5, 0.5, 0.5, -0.5])
         y = torch.tensor([-0.5, -0.5, 0.5, 0.5])
-        return torch.stack(_to_source(window, x, y), -1)
+        return torch.stack(window.to_source(x, y), -1)
 
     def _check(self, sample: Sample, uniforms: Tensor, void: int | None) -> None:
         check_uniforms(uniforms, len(sample["image"]), self.draws)
@@ -127,16 +138,16 @@ class ResizedCrop:
                 "set `void`, or use rotation=0"
             )
 
-    def _window(self, uniforms: Tensor, height: int, width: int) -> _Window:
+    def _window(self, uniforms: Tensor, full: Tensor) -> CropWindow:
+        """The windows of images whose width and height are `full`, (N, 2) or (1, 2)."""
         flip, area, aspect, left, top, turn = uniforms.float().unbind(1)
-        pixels = (self.scale[0] + area * (self.scale[1] - self.scale[0])) * height * width
+        pixels = (self.scale[0] + area * (self.scale[1] - self.scale[0])) * full[:, 1] * full[:, 0]
         low, high = (math.log(value) for value in self.ratio)
         ratio = torch.exp(low + aspect * (high - low))
-        full = torch.tensor([float(width), float(height)])
         size = torch.stack(((pixels * ratio).sqrt(), (pixels / ratio).sqrt()), 1).minimum(full)
         centre = size / 2 + torch.stack((left, top), 1) * (full - size)
         angle = (2 * turn - 1) * math.radians(self.rotation)
-        return _Window((flip < 0.5) & self.flip, centre, size, angle)
+        return CropWindow((flip < 0.5) & self.flip, centre, size, angle, full.expand(len(flip), 2))
 
     def _sample(
         self,
@@ -146,32 +157,15 @@ class ResizedCrop:
         fill: int,
         mode: Literal["nearest", "bilinear"] = "nearest",
     ) -> Tensor:
-        # A part within the image asks for at most half a pixel beyond its border.
-        padding: Literal["zeros", "border"] = "zeros" if self.rotation else "border"
-        return sample_at(images, grid, mode=mode, padding=padding, fill=fill)
+        return sample_at(images, grid, mode=mode, padding=self._padding, fill=fill)
+
+    @property
+    def _padding(self) -> Literal["zeros", "border"]:
+        """A part within the image asks for at most half a pixel beyond its border."""
+        return "zeros" if self.rotation else "border"
 
 
-def _to_source(window: _Window, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Where points of the output, in sides from its middle, lie in the source; (N, *shape) each."""
-    extra = (1,) * x.ndim
-    flip, angle = window.flip.view(-1, *extra), window.angle.view(-1, *extra)
-    width, height = (part.view(-1, *extra) for part in window.size.unbind(1))
-    across, down = torch.where(flip, -x, x) * width, y * height
-    cos, sin = angle.cos(), angle.sin()
-    left, top = (part.view(-1, *extra) for part in window.centre.unbind(1))
-    return left + cos * across + sin * down, top + cos * down - sin * across
-
-
-def _grid(window: _Window, height: int, width: int) -> Tensor:
-    """Where each pixel comes from, in `grid_sample`'s coordinates, (N, H, W, 2)."""
-    device = window.angle.device
-    x = (torch.arange(width, device=device) + 0.5) / width - 0.5
-    y = (torch.arange(height, device=device) + 0.5) / height - 0.5
-    source_x, source_y = _to_source(window, x.expand(height, width), y[:, None].expand(-1, width))
-    return torch.stack((source_x * (2 / width) - 1, source_y * (2 / height) - 1), -1)
-
-
-def _move_boxes(boxes: Tensor, window: _Window, height: int, width: int) -> Tensor:
+def _move_boxes(boxes: Tensor, window: CropWindow, height: int, width: int) -> Tensor:
     """Bounding boxes of the moved corners, as `bounding_boxes` cuts them."""
     across = boxes[..., [0, 2, 2, 0]] - window.centre[:, 0, None, None]  # (N, B, 4 corners)
     down = boxes[..., [1, 1, 3, 3]] - window.centre[:, 1, None, None]

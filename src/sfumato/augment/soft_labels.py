@@ -70,6 +70,11 @@ class LabelledAugment:
     def draws(self) -> int:
         return 0 if self.inner is None else self.inner.draws
 
+    @property
+    def cuts_originals(self) -> bool:
+        """Whether it shows parts at full size, which are best cut from files."""
+        return bool(getattr(self.inner, "cuts_originals", False))
+
     def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample:
         """The augmented batch with `soft_label`, and `objectness` where it decides the label."""
         source = {key: value for key, value in sample.items() if key not in self._unused()}

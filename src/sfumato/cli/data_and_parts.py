@@ -45,8 +45,8 @@ def corrupt(
     with progress_bar("corrupting", len(names) * len(SEVERITIES), show=not quiet) as bar:
         write_corrupted(
             out,
-            clean.images,
-            clean.labels,
+            clean.images[:],
+            clean.labels[:],
             layout=layout,
             classes=clean.classes,
             names=names,

@@ -92,7 +92,7 @@ def _read_test(path: Path) -> ArrayDataset:
 
 
 def _limited(dataset: ArrayDataset, limit_test: int | None, seed: int) -> DataSplits:
-    labels = dataset.labels if dataset.is_labelled else torch.zeros_like(dataset.labels)
+    labels = dataset.labels if dataset.is_labelled else torch.zeros_like(dataset.labels[:])
     return as_test_set(dataset.subset(limited_positions(labels, limit_test=limit_test, seed=seed)))
 
 

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_class_indices, check_integer
+from sfumato.data.file_tensor import FileTensor
 
 
 def median_frequency_weights(
-    labels: Tensor, num_classes: int, *, void: int | None = None
+    labels: Tensor | FileTensor, num_classes: int, *, void: int | None = None
 ) -> Tensor:
     r"""Weights that let rare classes count as much as common ones.
 
@@ -35,7 +36,8 @@ def median_frequency_weights(
         Badrinarayanan et al. 2017.
     """
     check_integer("num_classes", num_classes, low=1)
-    check_class_indices("labels", labels, num_classes, ignore_index=void)
+    if isinstance(labels, Tensor):
+        check_class_indices("labels", labels, num_classes, ignore_index=void)
     if labels.ndim != 3:
         raise ValueError(f"labels must be label maps (N, H, W), got {tuple(labels.shape)}")
     own = torch.zeros(num_classes, dtype=torch.float64)

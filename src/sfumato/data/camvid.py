@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from sfumato._core.checks import check_integer
 from sfumato.data.archives import unpacked
 from sfumato.data.dataset import ArrayDataset, DataSplits
+from sfumato.data.decode import ReadImage, ReadLabels
+from sfumato.data.file_tensor import FileTensor
+from sfumato.data.holding import InMemory, held, memory_of_archive
 
 CAMVID_CLASSES = (
     "sky",
@@ -43,6 +44,7 @@ def load_camvid(
     root: str | Path,
     limit_train: int | None = None,
     size: tuple[int, int] | None = None,
+    in_memory: InMemory = None,
 ) -> DataSplits:
     """Train, validation and test sets of CamVid, as published (367 / 101 / 233 frames).
 
@@ -57,6 +59,8 @@ def load_camvid(
         limit_train: keep this many training frames, evenly spread. None keeps all.
         size: height and width to which frames (bilinear) and labels (nearest pixel) are scaled.
             None keeps their own.
+        in_memory: keep decoded frames and labels in memory; without it files are decoded when
+            needed. "auto" where they fit into 2 GB, and always those of an archive.
 
     Raises:
         FileNotFoundError: nothing there, or not this layout.
@@ -67,85 +71,52 @@ def load_camvid(
         check_integer("size", side, low=1)
     path = Path(root).expanduser()
     if path.is_dir():
-        files = _read_files(path)
-    elif path.is_file():
-        with unpacked(path) as folder:
-            files = _read_files(folder)
-    else:
+        return _splits(path, limit_train, size, in_memory)
+    if not path.is_file():
         raise FileNotFoundError(f"root={str(root)!r}: no such folder or tar file of CamVid")
-    train, validation, test = (_part(files, part, root, size) for part in _PARTS)
+    with unpacked(path) as folder:
+        return _splits(folder, limit_train, size, memory_of_archive(path, in_memory))
+
+
+def _splits(
+    root: Path, limit_train: int | None, size: tuple[int, int] | None, in_memory: InMemory
+) -> DataSplits:
+    train, validation, test = (_part(root, part, size) for part in _PARTS)
     if limit_train is not None:
         check_integer("limit_train", limit_train, low=1, high=len(train))
         train = train.subset(torch.arange(limit_train) * len(train) // limit_train)
-    return DataSplits(train, validation, test)
+    return held(DataSplits(train, validation, test), in_memory)
 
 
-def _read_files(root: Path) -> dict[str, bytes]:
-    """Bytes of every PNG by `folder/name`."""
-    found = {}
-    for path in sorted(root.rglob("*.png")):
-        try:
-            found[f"{path.parent.name}/{path.name}"] = path.read_bytes()
-        except OSError as error:
-            raise ValueError(f"{path}: can't be read ({error.strerror}); replace it") from error
-    return found
-
-
-def _part(
-    files: Mapping[str, bytes], part: str, root: str | Path, size: tuple[int, int] | None
-) -> ArrayDataset:
-    names = sorted(key.split("/")[1] for key in files if key.startswith(f"{part}/"))
-    if not names:
+def _part(root: Path, part: str, size: tuple[int, int] | None) -> ArrayDataset:
+    found = {path.name: path for path in _pictures(root, part)}
+    if not found:
         raise FileNotFoundError(
             f"root={str(root)!r} has no images in {part!r}; CamVid needs the folders train, val, "
             "test and trainannot, valannot, testannot of PNG files"
         )
-    missing = [name for name in names if f"{part}annot/{name}" not in files]
+    labels = {path.name: path for path in _pictures(root, f"{part}annot")}
+    missing = [name for name in found if name not in labels]
     if missing:
         raise ValueError(f"{part}annot/{missing[0]}: no labels for this image")
-    images = _decode_all(files, part, names, "RGB", root, size)
-    labels = _decode_all(files, f"{part}annot", names, "L", root, size)
-    if labels.max() > _FILE_VOID:
-        raise ValueError(f"{part}annot: labels must be 0 to {_FILE_VOID}, got {labels.max()}")
-    target = torch.from_numpy(labels).long()
     return ArrayDataset(
-        torch.from_numpy(images).permute(0, 3, 1, 2),
-        target.masked_fill_(target == _FILE_VOID, VOID),
+        FileTensor.of(list(found.values()), ReadImage(stretched=size)),
+        FileTensor.of(
+            [labels[name] for name in found],
+            ReadLabels(len(CAMVID_CLASSES), _FILE_VOID, VOID, stretched=size),
+            dtype=torch.int64,
+        ),
         CAMVID_CLASSES,
         void=VOID,
-        stream=stream_numbers([Path(name).stem for name in names]),
+        stream=stream_numbers([Path(name).stem for name in found]),
         background=_BACKGROUND,
     )
 
 
-def _decode_all(
-    files: Mapping[str, bytes],
-    folder: str,
-    names: Sequence[str],
-    mode: str,
-    root: str | Path,
-    size: tuple[int, int] | None,
-) -> np.ndarray:
-    way = Image.Resampling.BILINEAR if mode == "RGB" else Image.Resampling.NEAREST
-    decoded: list[np.ndarray] = []
-    for name in names:
-        try:
-            with Image.open(io.BytesIO(files[f"{folder}/{name}"])) as image:
-                # A palette's indices are the labels themselves.
-                indexed = image.mode == "P" and mode == "L"
-                found = image if indexed else image.convert(mode)
-                pixels = np.asarray(found if size is None else found.resize(size[::-1], way))
-        except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-            raise ValueError(
-                f"{root}: {folder}/{name} is no readable image ({error}); fetch it again"
-            ) from error
-        if decoded and pixels.shape != decoded[0].shape:
-            raise ValueError(
-                f"{folder}/{name}: {pixels.shape[1]}x{pixels.shape[0]} pixels, but {names[0]} has "
-                f"{decoded[0].shape[1]}x{decoded[0].shape[0]}; all need one size"
-            )
-        decoded.append(pixels)
-    return np.stack(decoded)
+def _pictures(root: Path, folder: str) -> list[Path]:
+    """The PNG files of all folders of this name below `root`, sorted by name."""
+    found = [path for path in root.rglob("*.png") if path.parent.name == folder]
+    return sorted(found, key=lambda path: path.name)
 
 
 def stream_numbers(stems: Sequence[str]) -> Tensor:

@@ -1,10 +1,10 @@
-"""The one form in which samples travel: tensors in memory, each sample with its index."""
+"""The one form in which samples travel: tensors or files, each sample with its index."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 from sfumato._core.checks import check_class_indices
 from sfumato._core.tokens import PADDING
 from sfumato.augment.protocol import Sample
+from sfumato.data.file_tensor import FileTensor
 from sfumato.data.text.vocabulary import Vocabulary
 
 UNLABELLED = -100
@@ -24,15 +25,16 @@ _OPTIONAL = ("boxes", "masks", "objectness", "posterior", "stream", "context")
 
 @dataclass(frozen=True, eq=False)
 class ArrayDataset(Dataset[Sample]):
-    """Images, or texts as tokens, in memory with labels, a stable index, and annotations.
+    """Images, or texts as tokens, with labels, a stable index, and annotations.
 
     A sample is a dict with keys `image`, `label`, `index` and one key for each annotation
     present; a batch is the same dict with a leading batch axis.
 
     Args:
-        images: uint8, (N, C, H, W); for texts their tokens, int32 (N, T), each row ending in
-            padding, and `vocabulary` says so.
-        labels: int64, (N,) class indices, or (N, H, W) for segmentation (`void` = ignored pixels).
+        images: uint8, (N, C, H, W), in memory or as files that are decoded when needed; for texts
+            their tokens, int32 (N, T), each row ending in padding, and `vocabulary` says so.
+        labels: int64, (N,) class indices, or (N, H, W) for segmentation (`void` = ignored pixels),
+            which may be files too.
         classes: one name per class.
         index: int64, (N,), the sample's position in its source; stays the same in every subset.
         boxes: float32, (N, B, 4) as x1, y1, x2, y2 in pixels; a missing box is all zeros.
@@ -48,8 +50,8 @@ class ArrayDataset(Dataset[Sample]):
         vocabulary: the words behind the tokens of texts; None for images.
     """
 
-    images: Tensor
-    labels: Tensor
+    images: Tensor | FileTensor
+    labels: Tensor | FileTensor
     classes: tuple[str, ...]
     index: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     boxes: Tensor | None = None
@@ -78,7 +80,8 @@ class ArrayDataset(Dataset[Sample]):
                 raise ValueError(f"{name} has {len(value)} entries for {len(self.images)} images")
         self._check_shapes()
         self._check_posterior()
-        check_class_indices("labels", self.labels, self.num_classes, ignore_index=self.void)
+        if isinstance(self.labels, Tensor):  # files say what is wrong when they are read
+            check_class_indices("labels", self.labels, self.num_classes, ignore_index=self.void)
 
     def _check_tokens(self, vocabulary: Vocabulary) -> None:
         if self.images.dtype != torch.int32 or self.images.ndim != 2:
@@ -86,7 +89,7 @@ class ArrayDataset(Dataset[Sample]):
                 f"tokens must be int32 (N, T), got {self.images.dtype} {tuple(self.images.shape)}; "
                 "vocabulary.encode(texts) makes them"
             )
-        check_class_indices("tokens", self.images, vocabulary.size)
+        check_class_indices("tokens", self.images[:], vocabulary.size)
         for name in _OF_PIXELS:
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} are of images; a set with a vocabulary has none")
@@ -135,9 +138,14 @@ class ArrayDataset(Dataset[Sample]):
         return self.void != UNLABELLED
 
     @property
+    def is_file_backed(self) -> bool:
+        """Whether images or label maps are decoded when they are asked for."""
+        return isinstance(self.images, FileTensor) or isinstance(self.labels, FileTensor)
+
+    @property
     def lengths(self) -> Tensor | None:
         """int64, (N,), tokens of each text without padding; None for images, all of one size."""
-        return None if self.vocabulary is None else (self.images != PADDING).sum(1)
+        return None if self.vocabulary is None else (self.images[:] != PADDING).sum(1)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -147,8 +155,24 @@ class ArrayDataset(Dataset[Sample]):
 
     def batch(self, positions: Tensor | int) -> Sample:
         """The samples at `positions` as one dict of tensors."""
+        return {"image": self.images[positions], **self._beside_image(positions)}
+
+    def batch_to_cut(self, positions: Tensor) -> Sample:
+        """As `batch`, but where images are files, `image` is `Originals` to cut crops from.
+
+        Crops may show all of a file where nothing is drawn on the image. Boxes, masks and label
+        maps are known for what the set's image shows, and so are the crops.
+        """
+        if not isinstance(self.images, FileTensor):
+            return self.batch(positions)
+        is_plain = self.boxes is None and self.masks is None and self.labels.ndim == 1
+        opened = self.images.originals(positions, whole=is_plain)
+        if opened is None:
+            return self.batch(positions)
+        return {"image": cast(Tensor, opened), **self._beside_image(positions)}
+
+    def _beside_image(self, positions: Tensor | int) -> Sample:
         sample = {
-            "image": self.images[positions],
             "label": self.labels[positions],
             "index": self.index[positions],
         }
@@ -161,10 +185,17 @@ class ArrayDataset(Dataset[Sample]):
     def subset(self, positions: Tensor) -> ArrayDataset:
         """The same set restricted to `positions`; `index` keeps pointing into the source."""
         chosen: dict[str, Any] = {
-            name: None if getattr(self, name) is None else getattr(self, name)[positions]
+            name: chosen_rows(getattr(self, name), positions)
             for name in ("images", "labels", "index", *_OPTIONAL)
         }
         return dataclasses.replace(self, **chosen)
+
+
+def chosen_rows(values: Any, positions: Tensor) -> Any:
+    """Some rows of a tensor or of files, which are not decoded; None stays None."""
+    if values is None:
+        return None
+    return values.select(positions) if isinstance(values, FileTensor) else values[positions]
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,23 @@
-"""Image files to one tensor, decoded on all cores."""
+"""Image files and encoded images to pixels."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image, ImageOps
-from torch import Tensor
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 
 Pixels = npt.NDArray[np.uint8]  # (H, W, 3)
 
-_CHUNK = 64
+# What Pillow raises for files that are no images, cut short or unreasonably large.
+UNREADABLE = (OSError, SyntaxError, EOFError, Image.DecompressionBombError)
 
 
 class Picture(NamedTuple):
@@ -32,34 +30,103 @@ class Picture(NamedTuple):
         return self.name
 
 
-def read_images(paths: Sequence[Path | Picture], *, size: int | None = None) -> Tensor:
-    """Decode files to RGB, upright by their EXIF mark: uint8 (N, 3, H, W), channels last in memory.
+File = Path | Picture
+
+
+@dataclass(frozen=True)
+class ReadImage:
+    """Decodes a file to RGB, upright by its EXIF mark: uint8 (H, W, 3).
 
     Args:
-        paths: at least one file, or encoded image.
-        size: scale each image to cover this square and crop the centre. Without it all images
-            must have one size.
+        size: scale each image to cover this square and crop the centre. None keeps its size.
+        stretched: height and width to which images are brought whatever their own are.
+        padded: fit the whole image into the square's upper left instead, the rest black.
+        draft: decode a large JPEG at reduced scale, which is faster and a little less exact.
 
     Raises:
-        ValueError: a file that can't be decoded, or has another size than the first.
+        ValueError: a file that can't be decoded.
     """
-    first = _decode(paths[0], size)
-    images = np.empty((len(paths), *first.shape), dtype=np.uint8)
 
-    def fill(start: int) -> None:
-        for position in range(start, min(start + _CHUNK, len(paths))):
-            pixels = _decode(paths[position], size)
-            if pixels.shape != first.shape:
-                raise ValueError(
-                    f"{paths[position]}: image of {_dimensions(pixels)} pixels, but {paths[0]} has "
-                    f"{_dimensions(first)}. An image folder takes size= to bring all to one size."
-                )
-            images[position] = pixels
+    size: int | None = None
+    stretched: tuple[int, int] | None = None
+    padded: bool = False
+    draft: bool = True
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(fill, range(0, len(paths), _CHUNK)):
-            pass
-    return torch.from_numpy(images).permute(0, 3, 1, 2)
+    def __call__(self, file: File) -> Pixels:
+        try:
+            with Image.open(BytesIO(file.content) if isinstance(file, Picture) else file) as image:
+                check_bits(image, file)
+                if self.size is not None and self.draft:
+                    image.draft("RGB", (self.size, self.size))
+                # Looking into EXIF costs as much as decoding a small image, hence the first test.
+                upright = ImageOps.exif_transpose(image) if "exif" in image.info else image
+                rgb = upright.convert("RGB")
+        except UNREADABLE as error:
+            raise unreadable(file, error) from error
+        return _fitted(rgb, self, Image.Resampling.BILINEAR, 0)
+
+
+@dataclass(frozen=True)
+class ReadLabels:
+    """Decodes a label map whose pixels, or palette's indices, are the classes: int64 (H, W).
+
+    Args:
+        num_classes: classes are 0 to this, exclusive.
+        file_void: what the file has in pixels that count for nothing.
+        void: what they have in the data set.
+        size: scale each map to cover this square, by the nearest pixel, and crop the centre.
+        stretched: height and width to which maps are brought whatever their own are.
+        padded: fit the whole map into the square's upper left instead, the rest void.
+
+    Raises:
+        ValueError: a file that can't be decoded, or has other labels.
+    """
+
+    num_classes: int
+    file_void: int
+    void: int
+    size: int | None = None
+    stretched: tuple[int, int] | None = None
+    padded: bool = False
+
+    def __call__(self, file: File) -> npt.NDArray[Any]:
+        try:
+            with Image.open(BytesIO(file.content) if isinstance(file, Picture) else file) as image:
+                labels = image.copy() if image.mode == "P" else image.convert("L")
+        except UNREADABLE as error:
+            raise unreadable(file, error) from error
+        pixels = _fitted(labels, self, Image.Resampling.NEAREST, self.file_void)
+        found = pixels.astype(np.int64)
+        found[found == self.file_void] = self.void
+        highest = int(found.max(initial=0))
+        if highest >= self.num_classes:
+            raise ValueError(
+                f"{file}: labels must be 0 to {self.num_classes - 1}, or {self.file_void} for "
+                f"void, got {highest}"
+            )
+        return found
+
+
+def _fitted(
+    image: Image.Image, how: ReadImage | ReadLabels, method: Image.Resampling, fill: int
+) -> Pixels:
+    if how.size is not None and how.padded:
+        return _padded(image, how.size, method, fill)
+    if how.size is not None:
+        image = ImageOps.fit(image, (how.size, how.size), method)
+    if how.stretched is not None:
+        image = image.resize(how.stretched[::-1], method)
+    return np.asarray(image)
+
+
+def _padded(image: Image.Image, size: int, method: Image.Resampling, fill: int) -> Pixels:
+    """By hand: Pillow's own padding colours label maps, which have a palette, by its entries."""
+    longest = max(image.size)
+    width, height = (max(1, round(side * size / longest)) for side in image.size)
+    scaled = np.asarray(image.resize((width, height), method))
+    padded = np.full((size, size, *scaled.shape[2:]), fill, dtype=np.uint8)
+    padded[:height, :width] = scaled
+    return padded
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -67,26 +134,21 @@ def image_size(path: Path) -> tuple[int, int]:
     try:
         with Image.open(path) as image:
             return image.size
-    except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path}: unreadable image: {error}") from error
+    except UNREADABLE as error:
+        raise unreadable(path, error) from error
 
 
-def _decode(path: Path | Picture, size: int | None) -> Pixels:
-    try:
-        with Image.open(BytesIO(path.content) if isinstance(path, Picture) else path) as image:
-            if image.mode.startswith(("I", "F")):
-                raise ValueError(f"{path}: pixels don't fit into 8 bits; convert the image")
-            if size is not None:
-                image.draft("RGB", (size, size))  # a large JPEG decodes at reduced scale
-            # Looking into EXIF costs as much as decoding a small image, hence the first test.
-            upright = ImageOps.exif_transpose(image) if "exif" in image.info else image
-            rgb = upright.convert("RGB")
-    except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path}: unreadable image: {error}") from error
-    if size is not None:
-        rgb = ImageOps.fit(rgb, (size, size), Image.Resampling.BILINEAR)
-    return np.asarray(rgb)
+def check_bits(image: Image.Image, file: File) -> None:
+    """Raise where an image has more than 8 bits a channel, which would be cut off silently."""
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(f"{file}: pixels don't fit into 8 bits; convert the image")
 
 
-def _dimensions(pixels: Pixels) -> str:
-    return f"{pixels.shape[1]}x{pixels.shape[0]}"
+def unreadable(file: File, error: Exception) -> ValueError:
+    """The error of a file that can't be decoded."""
+    return ValueError(f"{file}: unreadable image: {error}")
+
+
+def decoding_threads() -> int:
+    """Threads that decode at a time: Pillow lets others work meanwhile."""
+    return os.cpu_count() or 1

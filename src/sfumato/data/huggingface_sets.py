@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -14,7 +17,8 @@ from torch import Tensor
 from sfumato._core.checks import check_integer
 from sfumato._core.data_root import in_data_root
 from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.decode import Picture, read_images
+from sfumato.data.decode import File, Picture
+from sfumato.data.holding import InMemory, held, image_files
 from sfumato.data.split import check_same_shape, divide, with_test
 
 _FILES = {".parquet": "parquet", ".arrow": "arrow"}
@@ -37,8 +41,9 @@ def load_huggingface(
     limit_train: int | None = None,
     limit_test: int | None = None,
     seed: int = 0,
+    in_memory: InMemory = None,
 ) -> DataSplits:
-    """Splits from a data set of Hugging Face's `datasets`, as images in memory.
+    """Splits from a data set of Hugging Face's `datasets`.
 
     `path` is a folder of images, of Parquet or of Arrow files, a folder of `save_to_disk`, one
     such file, or a name on the hub. Where it has no test split, all its samples are divided.
@@ -59,6 +64,8 @@ def load_huggingface(
         limit_train: size of the training set, stratified. None keeps all.
         limit_test: size of the test set, stratified. None keeps all.
         seed: of the split.
+        in_memory: keep decoded pixels in memory; without it images are decoded when needed, from
+            the files or the table. "auto" where they fit into 2 GB.
 
     Raises:
         FileNotFoundError: no such folder or file, and `download` is off.
@@ -67,23 +74,25 @@ def load_huggingface(
     """
     if size is not None:
         check_integer("size", size, low=1)
-    with tempfile.TemporaryDirectory() as cache:  # what is local is converted there and forgotten
-        found = _open(path, subset, download, cache)
-        names = _split_names(path, list(found), train_split, validation_split, test_split)
-        sets = _read(path, {role: found[name] for role, name in names.items()}, image, label, size)
+    cache = _Cache()
+    found = _open(path, subset, download, cache.folder)
+    names = _split_names(path, list(found), train_split, validation_split, test_split)
+    chosen = {role: found[name] for role, name in names.items()}
+    sets = _read(path, chosen, image, label, size, cache)
     if "test" not in sets:
         if limit_test is not None:
             raise ValueError(f"{path}: has no test split to limit; say test: {limit_test} instead")
-        return divide(
+        divided = divide(
             sets["train"],
             test=0.2 if test is None else test,
             validation=0.1 if validation is None else validation,
             limit_train=limit_train,
             seed=seed,
         )
+        return held(divided, in_memory)
     _check_unused(path, sets, validation, test)
     check_same_shape({Path(path) / role: each for role, each in sets.items()})
-    return with_test(
+    parts = with_test(
         sets["train"],
         sets["test"],
         validation=sets.get("validation", 0.1) if validation is None else validation,
@@ -91,6 +100,7 @@ def load_huggingface(
         limit_test=limit_test,
         seed=seed,
     )
+    return held(parts, in_memory)
 
 
 def _open(path: str, subset: str | None, download: bool, cache: str) -> Mapping[str, Any]:
@@ -153,7 +163,7 @@ def _check_unused(
 
 
 def _read(
-    path: str, splits: Mapping[str, Any], image: str, label: str, size: int | None
+    path: str, splits: Mapping[str, Any], image: str, label: str, size: int | None, cache: _Cache
 ) -> dict[str, ArrayDataset]:
     for each in splits.values():
         for what, column in (("image", image), ("label", label)):
@@ -164,8 +174,8 @@ def _read(
         labels = _labels(f"{path}, {role}", each[label], classes)
         if not len(labels):
             raise ValueError(f"{path}: the {role} split is empty")
-        pictures = _pictures(f"{path}, {role}", each, image)
-        sets[role] = ArrayDataset(read_images(pictures, size=size), labels, classes)
+        pictures = _Pictures(f"{path}, {role}", _encoded(f"{path}, {role}", each, image), cache)
+        sets[role] = ArrayDataset(image_files(pictures, size=size), labels, classes)
     return sets
 
 
@@ -204,22 +214,58 @@ def _labels(where: str, values: Sequence[Any], classes: tuple[str, ...]) -> Tens
     return torch.tensor([places[value] for value in values], dtype=torch.int64)
 
 
-def _pictures(where: str, split: Any, image: str) -> list[Path | Picture]:
-    """Encoded images, from the table or from the files that it names."""
+def _encoded(where: str, split: Any, image: str) -> Any:
+    """The column of images, not decoded."""
     import datasets
 
     try:
-        rows = split.cast_column(image, datasets.Image(decode=False))[image]
+        return split.select_columns([image]).cast_column(image, datasets.Image(decode=False))
     except (TypeError, ValueError, NotImplementedError) as error:
         reason = " ".join(str(error).split())[:120]
         raise ValueError(f"{where}: column {image!r} holds no images ({reason})") from None
-    found: list[Path | Picture] = []
-    for row, each in enumerate(rows):
-        content = each or {}
+
+
+class _Cache:
+    """A folder to which local sets are converted; it goes when no image needs it any more."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="sfumato-")
+        weakref.finalize(self, _remove, self.folder, os.getpid())
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # worker processes have copies of the object, not of the folder
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Pictures(Sequence[File]):
+    """Encoded images, from the table or from the files that it names, read when asked for.
+
+    Args:
+        where: what messages call the set.
+        rows: a data set with one column.
+        cache: what holds the table on disk; it is kept as long as this is.
+    """
+
+    def __init__(self, where: str, rows: Any, cache: _Cache) -> None:
+        self._where = where
+        self._rows = rows
+        self._cache = cache
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, position: int) -> File: ...
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[File]: ...
+    def __getitem__(self, position: int | slice) -> File | Sequence[File]:
+        if isinstance(position, slice):
+            return [self[each] for each in range(*position.indices(len(self)))]
+        ((column, found),) = self._rows[position].items()
+        content = found or {}
         if content.get("bytes"):
-            found.append(Picture(f"{where}, row {row}", content["bytes"]))
-        elif content.get("path"):
-            found.append(Path(content["path"]))
-        else:
-            raise ValueError(f"{where}, row {row}: no image in column {image!r}")
-    return found
+            return Picture(f"{self._where}, row {position}", content["bytes"])
+        if content.get("path"):
+            return Path(content["path"])
+        raise ValueError(f"{self._where}, row {position}: no image in column {column!r}")

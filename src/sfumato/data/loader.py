@@ -1,15 +1,15 @@
-"""Batches from an in-memory set: indexed, augmented and normalised as whole tensors."""
+"""Batches of a set: indexed or decoded, augmented and normalised as whole tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Tensor
 
 from sfumato._core.checks import check_integer
 from sfumato._core.seeds import mix_seed
 from sfumato.augment.protocol import BatchAugment, Sample
+from sfumato.data.batch_workers import BatchWorkers, Drawn, loading_workers, make_batch
 from sfumato.data.dataset import ArrayDataset
 from sfumato.data.order import epoch_order
 from sfumato.data.prepare import image_shape, preparation
@@ -23,6 +23,9 @@ class TensorLoader:
     that texts of about the same length are together. The order and the augmentation of an epoch
     are a pure function of (seed, epoch), drawn for all samples at once: a run resumes at any epoch
     (or any batch, with `batch(step)`) without saved random state.
+
+    Of a set whose images are files, worker processes decode and augment the next batches. Their
+    number changes no batch.
 
     With several processes `batch_size` is the *global* batch: every rank draws the same numbers
     and takes its contiguous slice, so that together they see exactly the samples and
@@ -44,6 +47,8 @@ class TensorLoader:
         channels_last: memory layout of `image`, about twice as fast for convolutions on a CPU.
         mean: per channel, on the [0, 1] scale. None is 0.
         std: per channel, on the [0, 1] scale. None is 1.
+        workers: processes that decode files, 0 for none. None is the variable
+            `SFUMATO_LOADING_WORKERS`, else as many as PyTorch has threads here.
 
     Example:
         >>> images = torch.full((5, 3, 8, 8), 255, dtype=torch.uint8)
@@ -70,6 +75,7 @@ class TensorLoader:
         channels_last: bool = True,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
+        workers: int | None = None,
     ) -> None:
         check_integer("batch_size", batch_size, low=1)
         check_integer("seed", seed, low=0)
@@ -98,7 +104,17 @@ class TensorLoader:
         channels, _ = image_shape(dataset)
         self._prepare = preparation(dataset.vocabulary, channels, mean, std).to(self.device)
         self._lengths = dataset.lengths if shuffle else None
+        self._workers = self._start_workers(workers)
         self.set_epoch(0)
+
+    def _start_workers(self, workers: int | None) -> BatchWorkers | None:
+        if workers is not None:
+            check_integer("workers", workers, low=0)
+        if not self.dataset.is_file_backed:
+            return None
+        count = loading_workers() if workers is None else workers
+        # Evaluations are few and far between; training is not.
+        return BatchWorkers(self.dataset, self.augment, count, stay=self.shuffle) if count else None
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the order and the augmentation of `epoch`; takes effect at the next iteration."""
@@ -126,21 +142,20 @@ class TensorLoader:
         return min(self.batch_size, len(self.dataset) - step * self.batch_size)
 
     def __iter__(self) -> Iterator[Sample]:
-        order, uniforms = self._order, self._uniforms
-        for step in range(len(self)):
-            mine = self._slice(step)
-            yield self._make(order[mine], uniforms[mine])
+        drawn = [self._drawn(self._slice(step)) for step in range(len(self))]
+        if self._workers is not None:
+            return (self._finish(sample) for sample in self._workers.batches(drawn))
+        return (self._make(each) for each in drawn)
 
     def batch(self, step: int) -> Sample:
         """This rank's part of batch `step` of the current epoch."""
-        mine = self._slice(step)
-        return self._make(self._order[mine], self._uniforms[mine])
+        return self._make(self._drawn(self._slice(step)))
 
     def whole(self, step: int) -> Sample:
         """Batch `step` of the current epoch with the parts of all ranks."""
         start = step * self.batch_size
         every = slice(start, start + self.count(step))
-        return self._make(self._order[every], self._uniforms[every])
+        return self._make(self._drawn(every))
 
     def bounds(self, step: int) -> list[int]:
         """Where the part of each rank begins in batch `step`, and where the last one ends."""
@@ -151,11 +166,21 @@ class TensorLoader:
         start, bounds = step * self.batch_size, self.bounds(step)
         return slice(start + bounds[self.rank], start + bounds[self.rank + 1])
 
-    def _make(self, positions: Tensor, uniforms: Tensor) -> Sample:
+    def _drawn(self, part: slice) -> Drawn:
+        return self._order[part], self._uniforms[part]
+
+    def _make(self, drawn: Drawn) -> Sample:
+        if self.dataset.is_file_backed:
+            return self._finish(make_batch(self.dataset, self.augment, drawn))
+        positions, uniforms = drawn
         sample = self.dataset.batch(positions.to(self.dataset.images.device))
         sample = {key: value.to(self.device) for key, value in sample.items()}
         if self.augment is not None:
             sample = self.augment.apply(sample, uniforms, void=self.dataset.void)
+        return self._finish(sample)
+
+    def _finish(self, sample: Sample) -> Sample:
+        sample = {key: value.to(self.device) for key, value in sample.items()}
         return {**sample, "image": self._prepare(sample["image"], self.layout)}
 
     def _generator(self, stream: str) -> torch.Generator:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_integer, check_number
-from sfumato.corruptions import remove_objects
-from sfumato.data.dataset import ArrayDataset
+from sfumato.data.dataset import ArrayDataset, chosen_rows
+from sfumato.data.file_tensor import FileTensor
+from sfumato.data.painting import Painting
 from sfumato.data.statistics import channel_statistics
 
 
@@ -58,12 +59,12 @@ def single_objects(
     kept = boxes[image, which][:, None]  # (M, 1, 4)
     others = boxes[image].clone()
     others[torch.arange(len(image)), which] = 0.0
-    painted = remove_objects(dataset.images[image], others, fill=_fill(dataset, fill))
-    inside = _covered(kept, dataset)
-    images = torch.where(inside[:, None], dataset.images[image], painted)
-    masks = None if dataset.masks is None else dataset.masks[image] & inside
+    painting = Painting(others, kept, tuple(_fill(dataset, fill)))
+    masks = None
+    if dataset.masks is not None:
+        masks = dataset.masks[image] & painting.kept_pixels(*dataset.images.shape[-2:])
     return ArrayDataset(
-        images,
+        _painted(chosen_rows(dataset.images, image), painting),
         dataset.labels[image] if box_labels is None else box_labels[image, which],
         dataset.classes,
         boxes=kept,
@@ -96,7 +97,7 @@ def context_only(dataset: ArrayDataset, *, fill: Sequence[float] | None = None) 
     chosen, boxes = dataset.subset(boxed), boxes[boxed]
     return dataclasses.replace(
         chosen,
-        images=remove_objects(chosen.images, boxes, fill=_fill(dataset, fill)),
+        images=_painted(chosen.images, Painting.over(boxes, tuple(_fill(dataset, fill)))),
         boxes=torch.zeros_like(boxes),
         masks=None if chosen.masks is None else torch.zeros_like(chosen.masks),
         objectness=None if chosen.objectness is None else torch.zeros_like(chosen.objectness),
@@ -160,16 +161,19 @@ def _joined(dataset: ArrayDataset, context: ArrayDataset) -> ArrayDataset:
     names = ("images", "labels", "index", "boxes", "masks", "objectness", "context")
     parts = {name: (getattr(first, name), getattr(context, name)) for name in names}
     joined: dict[str, Any] = {
-        name: torch.cat(pair) for name, pair in parts.items() if pair[0] is not None
+        name: _one_after_the_other(*pair) for name, pair in parts.items() if pair[0] is not None
     }
     return dataclasses.replace(first, **joined)
 
 
-def _covered(boxes: Tensor, dataset: ArrayDataset) -> Tensor:
-    """(M, H, W) true in the pixels that a kept box touches, as `remove_objects` counts them."""
-    height, width = dataset.images.shape[-2:]
-    blank = torch.zeros(len(boxes), 1, height, width, dtype=torch.uint8)
-    return remove_objects(blank, boxes, fill=(1.0,))[:, 0] > 0
+def _one_after_the_other(first: Any, second: Any) -> Any:
+    both_in_memory = isinstance(first, Tensor)
+    return torch.cat((first, second)) if both_in_memory else first.followed_by(second)
+
+
+def _painted(images: Tensor | FileTensor, painting: Painting) -> Tensor | FileTensor:
+    """Images painted now, or, of files, whenever they are decoded."""
+    return painting.apply(images) if isinstance(images, Tensor) else images.painted(painting)
 
 
 def _boxes_of(dataset: ArrayDataset) -> Tensor:

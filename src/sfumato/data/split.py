@@ -11,9 +11,10 @@ from torch import Tensor
 
 from sfumato._core.checks import check_integer, check_number
 from sfumato.data.dataset import ArrayDataset, DataSplits
+from sfumato.data.file_tensor import FileTensor
 
 
-def stratified_order(labels: Tensor, *, seed: int) -> Tensor:
+def stratified_order(labels: Tensor | FileTensor, *, seed: int) -> Tensor:
     """A random order in which every stretch holds the classes in their overall proportion.
 
     The r-th sample of a class with n members gets the key (r + 1/2) / n, and the order sorts by
@@ -31,7 +32,7 @@ def stratified_order(labels: Tensor, *, seed: int) -> Tensor:
     """
     check_integer("seed", seed, low=0)
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    if labels.ndim > 1 or not len(labels):
+    if not isinstance(labels, Tensor) or labels.ndim > 1 or not len(labels):
         return shuffled
     classes = labels[shuffled]
     counts = classes.bincount()
@@ -66,7 +67,7 @@ class Parts(NamedTuple):
 
 
 def split_positions(
-    labels: Tensor,
+    labels: Tensor | FileTensor,
     *,
     num_classes: int,
     test: float | int = 0,
@@ -87,7 +88,7 @@ def split_positions(
     return Parts(*(part.sort().values for part in parts))
 
 
-def limited_positions(labels: Tensor, *, limit_test: int | None, seed: int) -> Tensor:
+def limited_positions(labels: Tensor | FileTensor, *, limit_test: int | None, seed: int) -> Tensor:
     """Positions of at most `limit_test` samples, stratified, in order; None keeps all."""
     if limit_test is None:
         return torch.arange(len(labels))

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_integer
-from sfumato.data.archives import opened
+from sfumato.data.archives import is_archive, opened
 from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.decode import image_size, read_images
-from sfumato.data.folders import image_files
+from sfumato.data.decode import image_size
+from sfumato.data.folders import class_images
+from sfumato.data.holding import InMemory, held, image_files, memory_of_archive
 from sfumato.data.split import with_test
 
 Box = tuple[int, int, int, int]
@@ -29,6 +30,7 @@ def load_tiny_imagenet(
     size: int | None = None,
     classes: list[str] | None = None,
     seed: int = 0,
+    in_memory: InMemory = None,
 ) -> DataSplits:
     """Splits from Tiny-ImageNet (200 classes, 64 x 64, or any part of it), as folder or archive.
 
@@ -45,6 +47,8 @@ def load_tiny_imagenet(
         size: side in pixels to which images and boxes are scaled. None keeps their own.
         classes: the ones to keep, as `wnids.txt` has them (n01443537). None keeps all.
         seed: of the split.
+        in_memory: keep decoded pixels in memory; without it files are decoded when needed. "auto"
+            where they fit into 2 GB, and always those of an archive.
 
     Raises:
         FileNotFoundError: a part of the layout is missing.
@@ -52,6 +56,9 @@ def load_tiny_imagenet(
     """
     if size is not None:
         check_integer("size", size, low=1)
+    archive = Path(root).expanduser()
+    if is_archive(archive):
+        in_memory = memory_of_archive(archive, in_memory)
     with opened(root, "wnids.txt") as folder:
         listed = folder / "wnids.txt"
         wnids = sorted(
@@ -63,14 +70,15 @@ def load_tiny_imagenet(
         names = _class_names(folder / "words.txt", wnids)
         train = _train(folder / "train", wnids, names, size)
         test = _val(folder / "val", wnids, names, size)
-    return with_test(
-        train,
-        test,
-        validation=validation,
-        limit_train=limit_train,
-        limit_test=limit_test,
-        seed=seed,
-    )
+        parts = with_test(
+            train,
+            test,
+            validation=validation,
+            limit_train=limit_train,
+            limit_test=limit_test,
+            seed=seed,
+        )
+        return held(parts, in_memory)
 
 
 def _chosen(wanted: Sequence[str], wnids: Sequence[str], listed: Path) -> list[str]:
@@ -92,7 +100,7 @@ def _train(
         images = folder / wnid / "images"
         if not images.is_dir():
             raise FileNotFoundError(f"{images}: no such folder, though wnids.txt lists {wnid}")
-        found = image_files(images)
+        found = class_images(images)
         paths += found
         labels += [label] * len(found)
         boxes += _boxes_of(found, folder / wnid / f"{wnid}_boxes.txt")
@@ -144,7 +152,7 @@ def _dataset(
     width, height = image_size(paths[0])
     if size is not None and width != height:
         raise ValueError(f"{paths[0]}: size= is for square images, this has {width}x{height}")
-    images = read_images(paths, size=size)
+    images = image_files(paths, size=size)
     for path, several in zip(paths, boxes, strict=True):
         for x1, y1, x2, y2 in several:
             if x2 > width or y2 > height:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image, ImageOps
 
 from sfumato._core.checks import check_integer
 from sfumato.data.dataset import ArrayDataset, DataSplits
+from sfumato.data.decode import ReadImage, ReadLabels
+from sfumato.data.file_tensor import FileTensor
+from sfumato.data.holding import InMemory, held
 from sfumato.data.split import with_test
 
 VOC_CLASSES = (
@@ -50,6 +49,7 @@ def load_voc_segmentation(
     validation: float | int = 0.1,
     limit_train: int | None = None,
     seed: int = 0,
+    in_memory: InMemory = None,
 ) -> DataSplits:
     """PASCAL VOC 2012 segmentation: 20 classes and background, borders of objects void.
 
@@ -67,21 +67,20 @@ def load_voc_segmentation(
         validation: share or count of training images.
         limit_train: size of the training set. None keeps all.
         seed: of the split.
+        in_memory: keep decoded images and label maps in memory; without it files are decoded when
+            needed. "auto" where they fit into 2 GB, which those of the original do at 256 pixels.
 
     Raises:
         FileNotFoundError: the files are not in `root` and `download` is off.
     """
     check_integer("size", size, low=16)
     folder = Path(root).expanduser()
-    fit = _pad if whole else _cover
-    train, test = (_part(folder, part, download, size, fit) for part in ("train", "val"))
-    return with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
+    train, test = (_part(folder, part, download, size, bool(whole)) for part in ("train", "val"))
+    parts = with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
+    return held(parts, in_memory)
 
 
-Fit = Callable[[Any, int, Image.Resampling, int], np.ndarray]
-
-
-def _part(root: Path, part: str, download: bool, size: int, fit: Fit) -> ArrayDataset:
+def _part(root: Path, part: str, download: bool, size: int, whole: bool) -> ArrayDataset:
     from torchvision.datasets import VOCSegmentation
 
     try:
@@ -93,35 +92,16 @@ def _part(root: Path, part: str, download: bool, size: int, fit: Fit) -> ArrayDa
             f"PASCAL VOC 2012 is not in root={str(root)!r} ({error}). Say download: true to fetch "
             "it there, or point root at the folder that holds VOCdevkit"
         ) from error
-    images = np.empty((len(source), size, size, 3), dtype=np.uint8)
-    labels = np.empty((len(source), size, size), dtype=np.uint8)
-    for position in range(len(source)):
-        image, mask = source[position]
-        images[position] = fit(image.convert("RGB"), size, Image.Resampling.BILINEAR, 0)
-        labels[position] = fit(mask, size, Image.Resampling.NEAREST, _FILE_VOID)
-    target = torch.from_numpy(labels).long()
     return ArrayDataset(
-        torch.from_numpy(images).permute(0, 3, 1, 2),
-        target.masked_fill_(target == _FILE_VOID, VOID),
+        FileTensor.of(
+            [Path(each) for each in source.images], ReadImage(size, padded=whole, draft=False)
+        ),
+        FileTensor.of(
+            [Path(each) for each in source.masks],
+            ReadLabels(len(VOC_CLASSES), _FILE_VOID, VOID, size, padded=whole),
+            dtype=torch.int64,
+        ),
         VOC_CLASSES,
         void=VOID,
         background=(0,),
     )
-
-
-def _cover(image: Any, size: int, method: Image.Resampling, _: int) -> np.ndarray:
-    """The middle of an image that covers the square."""
-    return np.asarray(ImageOps.fit(image, (size, size), method))
-
-
-def _pad(image: Any, size: int, method: Image.Resampling, fill: int) -> np.ndarray:
-    """The whole image in the square's upper left, the rest `fill`.
-
-    By hand: Pillow's own padding colours label maps, which have a palette, by its entries.
-    """
-    longest = max(image.size)
-    width, height = (max(1, round(side * size / longest)) for side in image.size)
-    scaled = np.asarray(image.resize((width, height), method))
-    padded = np.full((size, size, *scaled.shape[2:]), fill, dtype=np.uint8)
-    padded[:height, :width] = scaled
-    return padded

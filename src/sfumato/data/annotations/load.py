@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,8 @@ from sfumato.data.annotations.objects import AnnotatedImage, Annotations, OnBadB
 from sfumato.data.annotations.openimages import read_openimages
 from sfumato.data.annotations.voc import read_voc
 from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.decode import image_size, read_images
+from sfumato.data.decode import image_size
+from sfumato.data.holding import InMemory, image_files, keeps_in_memory
 from sfumato.data.objects import single_objects
 from sfumato.data.split import with_test
 from sfumato.data.tiny_imagenet import padded_boxes
@@ -40,6 +42,7 @@ def load_annotated(
     limit_train: int | None = None,
     on_bad_box: OnBadBox = "error",
     seed: int = 0,
+    in_memory: InMemory = None,
 ) -> DataSplits:
     """Splits from annotated images: one sample for each object, all others painted over.
 
@@ -56,6 +59,8 @@ def load_annotated(
         limit_train: size of the training set, stratified. None keeps all.
         on_bad_box: "error", "skip" or "clip", as in `BoxReader`.
         seed: of the split.
+        in_memory: keep decoded pixels in memory; without it files are decoded, and objects painted
+            over, when needed. "auto" where the images fit into 2 GB.
     """
     check_choice("format", format, READERS)
     read = READERS[format]
@@ -70,7 +75,10 @@ def load_annotated(
         if part.skipped or part.clipped:
             warnings.warn(f"{name} annotations: {part.report}", UserWarning, stacklevel=2)
     classes = sorted({label for image in found[0].images for label in image.labels})
-    train, test = (annotated_set(part.images, classes, size=size) for part in found)
+    files = [_whole_images(part.images, classes, size) for part in found]
+    if keeps_in_memory([each.images for each, _ in files], in_memory):
+        files = [(replace(each, images=each.images[:]), labels) for each, labels in files]
+    train, test = (_known_only(*each, None) for each in files)
     return with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
 
 
@@ -94,6 +102,14 @@ def annotated_set(
     Raises:
         ValueError: no object is left, or an image has another size than its annotation says.
     """
+    whole, box_labels = _whole_images(images, classes, size)
+    return _known_only(replace(whole, images=whole.images[:]), box_labels, fill)
+
+
+def _whole_images(
+    images: Sequence[AnnotatedImage], classes: Sequence[str], size: int
+) -> tuple[ArrayDataset, Tensor]:
+    """The files of all images with objects, their boxes, and the class of each box or -1."""
     check_integer("size", size, low=1)
     chosen = [image for image in images if image.boxes]
     if not chosen:
@@ -111,12 +127,12 @@ def annotated_set(
         codes = torch.tensor([number.get(label, -1) for label in image.labels])
         box_labels[position, : len(codes)] = codes
     whole = ArrayDataset(
-        read_images([image.path for image in chosen], size=size),
+        image_files([image.path for image in chosen], size=size),
         torch.zeros(len(chosen), dtype=torch.int64),
         tuple(classes),
         boxes=boxes,
     )
-    return _known_only(whole, box_labels, fill)
+    return whole, box_labels
 
 
 def _known_only(
@@ -128,15 +144,11 @@ def _known_only(
     )
     other = torch.where(box_labels < 0, whole.num_classes, box_labels)
     samples = single_objects(extra, fill=fill, box_labels=other)
-    kept = (samples.labels < whole.num_classes).nonzero()[:, 0]
+    kept = (samples.labels[:] < whole.num_classes).nonzero()[:, 0]
     if not len(kept):
         raise ValueError(f"no object of the classes {list(whole.classes)} is in view")
-    return ArrayDataset(
-        samples.images[kept],
-        samples.labels[kept],
-        whole.classes,
-        boxes=None if samples.boxes is None else samples.boxes[kept],
-    )
+    known = samples.subset(kept)
+    return replace(known, classes=whole.classes, index=torch.arange(len(known)))
 
 
 def _fitted(

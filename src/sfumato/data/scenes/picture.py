@@ -119,7 +119,7 @@ def _show_classes(sheet: _Sheet, samples: ArrayDataset, textures: list[int]) -> 
         top = _HEADER + kind * (_CELL + _CAPTION)
         sheet.text(_MARGIN, top + 0.45, f"{kind}  {CLASSES[kind]}", size=11, weight="bold")
         sheet.text(_MARGIN, top + 0.63, f"on {CONTEXTS[kind]}", size=8.5, color=_FAINT)
-        for column, position in enumerate((samples.labels == kind).nonzero().flatten().tolist()):
+        for column, position in enumerate((samples.labels[:] == kind).nonzero().flatten().tolist()):
             left = _MARGIN + _NAMES + column * (_CELL + _GAP)
             _show_image(sheet.axes(left, top, _CELL, _CELL), samples, position)
             if textures[position] != kind:

@@ -86,7 +86,7 @@ class Changer:
         network = self._network(data)
         with evaluating(network):
             logits = [network(change(*batch)).float().cpu() for batch in self._batches(data)]
-        return cell_arrays(torch.cat(logits), data.labels)
+        return cell_arrays(torch.cat(logits), data.labels[:])
 
     def _batches(self, data: ArrayDataset) -> Iterator[tuple[Tensor, Tensor]]:
         for start in range(0, len(data), self.batch_size):

@@ -52,7 +52,7 @@ class ChangedImages:
                     **measure_attack(
                         cell,
                         clean,
-                        self.part.labels,
+                        self.part.labels[:],
                         replicates=self.replicates,
                         split=f"attacked.{title}",
                         num_bins=self.num_bins,
@@ -81,7 +81,7 @@ class ChangedImages:
                     bar.advance(f"{kind} {frequency:g} pi")
                 values = measure_bands(
                     cells,
-                    self.part.labels,
+                    self.part.labels[:],
                     frequencies=wanted.frequencies,
                     replicates=self.replicates,
                     split=f"frequency.{kind}",

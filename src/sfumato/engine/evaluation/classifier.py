@@ -307,7 +307,7 @@ class Evaluator:
             place = self.metrics[split] if split else self.metrics
             place["corrupted"] = measure_corrupted(
                 kept,
-                part.labels if stored is None else stored.labels,
+                part.labels[:] if stored is None else stored.labels,
                 names=names,
                 severities=severities,
                 replicates=self.replicates,
@@ -328,7 +328,7 @@ class Evaluator:
     ) -> list[Arrays]:
         """What is known of each image, from the plain logits and from those of each scaler."""
         what = f"corrupted-{name}-{severity}"
-        labels = part.labels if stored is None else stored.labels
+        labels = part.labels[:] if stored is None else stored.labels
 
         @cache  # one set of passes for all, and none where all are kept
         def logits() -> Tensor:
@@ -446,7 +446,7 @@ class Evaluator:
             )
             with progress_bar("ensemble sizes", len(loader), show=self.show) as bar:
                 predict_here(self.curve, loader, bar)
-        return self.curve.measure(test.labels)
+        return self.curve.measure(test.labels[:])
 
     def _plain(self) -> nn.Module:
         """The network without the wrapper that Fabric puts around it."""

@@ -54,7 +54,7 @@ def write_mistakes(
 def _shown(data: ArrayDataset, place: int) -> dict[str, str]:
     """A small picture of an image, or how a text begins."""
     if data.vocabulary is not None:
-        return {"text": data.vocabulary.decode(data.images[place, :WORDS])}
+        return {"text": data.vocabulary.decode(data.images[place][:WORDS])}
     return {"image": thumbnail(data.images[place])}
 
 

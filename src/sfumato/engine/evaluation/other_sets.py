@@ -53,7 +53,7 @@ def _numbered(found: ArrayDataset, expected: tuple[str, ...]) -> Tensor:
     """Labels that count the classes in the order of the training set."""
     names = found.classes
     if names == expected:
-        return found.labels
+        return found.labels[:]
     if _are_numbers(names) and (not _are_numbers(expected) or _are_counted(expected)):
         numbers = torch.tensor([int(name) for name in names])
         if int(numbers.max()) >= len(expected):
@@ -61,7 +61,7 @@ def _numbered(found: ArrayDataset, expected: tuple[str, ...]) -> Tensor:
                 f"has a class with the number {int(numbers.max())}, and the training set's "
                 f"{len(expected)} classes are 0 to {len(expected) - 1}"
             )
-        return numbers[found.labels]
+        return numbers[found.labels[:]]
     raise ValueError(f"{_difference(names, expected)}; bring its classes to those of the training")
 
 

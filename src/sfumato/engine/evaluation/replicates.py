@@ -17,8 +17,10 @@ from torch import Tensor
 
 from sfumato._core.files import write_arrays
 from sfumato._core.seeds import fold_seed
+from sfumato.data.file_tensor import FileTensor
 
 FILE = "replicates.npz"
+_LABELS_AT_A_TIME = 1024
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,10 @@ class Replicates:
             write_arrays(folder / FILE, self.arrays)
 
 
-def describe_units(count: int, labels: Tensor) -> str:
+def describe_units(count: int, labels: Tensor | FileTensor) -> str:
     """Number of units and a digest of their labels, such as `2000-ab12cd34`."""
-    content = labels.detach().cpu().to(torch.int64).contiguous().numpy().astype("<i8").tobytes()
-    return f"{count}-{hashlib.sha256(content).hexdigest()[:8]}"
+    digest = hashlib.sha256()
+    for part in labels.split(_LABELS_AT_A_TIME):
+        numbers = part.detach().cpu().to(torch.int64).contiguous().numpy().astype("<i8")
+        digest.update(numbers.tobytes())
+    return f"{count}-{digest.hexdigest()[:8]}"
