@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.nn import functional as F
 
+from sfumato.labels.conditional_confidence import conditional_confidence_penalty
 from sfumato.labels.crl import ConfidenceKind, CRLLoss, crl_loss, ranking_penalty
 
 KINDS: list[ConfidenceKind] = ["softmax", "margin", "entropy"]
@@ -267,3 +269,44 @@ def test_compiled_is_eager(kind: ConfidenceKind) -> None:
     (gradient,) = torch.autograd.grad(value, logits)
     (expected,) = torch.autograd.grad(eager, logits)
     torch.testing.assert_close(gradient, expected)
+
+
+def test_the_margin_condition_gates_each_class() -> None:
+    """Table 6 of ACLS: the gradient is Eq. (20) times Eq. (11), written out class by class."""
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(40, 5, dtype=torch.float64)).requires_grad_()
+    target, margin, weight = torch.randint(5, (40,)), 4.0, 0.7
+    loss = CRLLoss(40, weight=weight, condition="margin", margin=margin, reduction="sum")
+    loss(logits, target, torch.arange(40)).backward()
+    probs = logits.detach().softmax(1).numpy()
+    expected = probs.copy()
+    for row, (p, z) in enumerate(zip(probs, logits.detach().numpy(), strict=True)):
+        expected[row, int(target[row])] -= 1
+        top = int(p.argmax())
+        for j in range(5):
+            if j == top:
+                expected[row, j] += weight * p[j] * (1 - p[j]) * (z[j] - z.min() > margin)
+            else:
+                expected[row, j] -= weight * p[top] * p[j] * (z[top] - z[j] > margin)
+    np.testing.assert_allclose(logits.grad.numpy(), expected, rtol=1e-10, atol=1e-12)
+    assert not loss.history.counts.any()
+    assert not CRLLoss.remembers_samples({"condition": "margin"})
+    assert CRLLoss.remembers_samples({})
+    # Within the margin nothing is added.
+    wide = conditional_confidence_penalty(logits, margin=100.0)
+    assert wide.item() == 0.0
+
+
+def test_margin_and_its_condition_need_each_other() -> None:
+    options: dict[str, Any]
+    for options in (
+        {"condition": "margin"},
+        {"margin": 1.0},
+        {"condition": "ranking", "margin": 1.0},
+    ):
+        with pytest.raises(ValueError, match="need each other"):
+            CRLLoss(3, **options)
+    with pytest.raises(ValueError, match="margin must be"):
+        CRLLoss(3, condition="margin", margin=-1.0)
+    with pytest.raises(ValueError, match="defined for confidence='softmax'"):
+        CRLLoss(3, condition="margin", margin=1.0, confidence="entropy")

@@ -28,6 +28,9 @@ from sfumato.labels.combine import (
     LossParts as LossParts,
     combined_loss as combined_loss,
 )
+from sfumato.labels.conditional_confidence import (
+    conditional_confidence_penalty as conditional_confidence_penalty,
+)
 from sfumato.labels.correctness import CorrectnessHistory as CorrectnessHistory
 from sfumato.labels.cpc import (
     CPCLoss as CPCLoss,

@@ -7,7 +7,8 @@ in the ACLS supplement, Eq. (18)-(21).
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, get_args
+from collections.abc import Mapping
+from typing import ClassVar, Literal, TypedDict, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +22,13 @@ from sfumato.labels._entries import (
     reduce_entries,
 )
 from sfumato.labels._neighbours import next_valid
+from sfumato.labels.conditional_confidence import conditional_confidence_penalty
 from sfumato.labels.correctness import CorrectnessHistory
+from sfumato.labels.cross_entropy import cross_entropy_loss
 from sfumato.ops.softmax import SoftmaxSummary
 
 ConfidenceKind = Literal["softmax", "margin", "entropy"]
+RankingCondition = Literal["ranking", "margin"]
 
 
 def ranking_penalty(
@@ -144,6 +148,9 @@ class CRLLoss(nn.Module):
         confidence: "softmax", "margin" or "entropy".
         ignore_index: class index whose entries are skipped.
         reduction: "mean" over the valid entries, "sum" or "none".
+        condition: "ranking" (None is the same), or "margin" for the ablation of ACLS, Table 6:
+            `conditional_confidence_penalty` in place of the ranking, without a history.
+        margin: M of the condition "margin".
 
     Example:
         >>> import torch
@@ -165,25 +172,64 @@ class CRLLoss(nn.Module):
         confidence: ConfidenceKind = "softmax",
         ignore_index: int = -100,
         reduction: Reduction = "mean",
+        condition: RankingCondition | None = None,
+        margin: float | None = None,
     ) -> None:
         super().__init__()
         check_number("weight", weight, low=0.0)
         check_choice("confidence", confidence, get_args(ConfidenceKind))
         check_reduction(reduction)
+        _check_condition(condition, margin, confidence)
         self.history = CorrectnessHistory(num_samples)
+        self.margin = margin
         self.weight = weight
         self.confidence: ConfidenceKind = confidence
         self.ignore_index = ignore_index
         self.reduction: Reduction = reduction
 
+    @staticmethod
+    def remembers_samples(options: Mapping[str, object]) -> bool:
+        """Whether a loss with these options keeps a history of each sample."""
+        return options.get("condition") != "margin"
+
     def forward(self, logits: Tensor, target: Tensor, index: Tensor) -> Tensor:
         """Args: logits (N, C, ...), class indices (N, ...), data set indices shaped like them."""
+        if self.margin is not None:
+            return self._beyond_margin(logits, target, self.margin)
         entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
         correctness = self.history.correctness(index)
         softmax, values = _loss_values(entries, correctness, self.weight, self.confidence)
         if self.training:
             self.history.record(logits, target, index, ignore_index=self.ignore_index)
         return reduce_entries(values, softmax, self.reduction)
+
+    def _beyond_margin(self, logits: Tensor, target: Tensor, margin: float) -> Tensor:
+        options: _Options = {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        penalty = conditional_confidence_penalty(logits, target, margin=margin, **options)
+        return cross_entropy_loss(logits, target, **options) + self.weight * penalty
+
+
+class _Options(TypedDict):
+    ignore_index: int
+    reduction: Reduction
+
+
+def _check_condition(
+    condition: RankingCondition | None, margin: float | None, confidence: ConfidenceKind
+) -> None:
+    if condition is not None:
+        check_choice("condition", condition, get_args(RankingCondition))
+    if (condition == "margin") != (margin is not None):
+        raise ValueError(
+            f"condition 'margin' and margin need each other, as condition='margin', margin=10.0; "
+            f"got condition={condition!r}, margin={margin!r}"
+        )
+    if margin is not None:
+        check_number("margin", margin, low=0.0)
+        if confidence != "softmax":
+            raise ValueError(
+                f"condition 'margin' is defined for confidence='softmax', got {confidence!r}"
+            )
 
 
 def _loss_values(
