@@ -12,7 +12,8 @@ from torch import Tensor
 from sfumato._core.checks import check_integer
 from sfumato.data.archives import opened
 from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.decode import image_size, read_images
+from sfumato.data.decode import image_size
+from sfumato.data.holding import read_images
 from sfumato.data.split import with_test
 
 Box = tuple[float, float, float, float]
