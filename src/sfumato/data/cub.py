@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_integer
-from sfumato.data.archives import opened
+from sfumato.data.archives import is_archive, opened
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import image_size
-from sfumato.data.holding import read_images
+from sfumato.data.holding import InMemory, held, image_files, memory_of_archive
 from sfumato.data.split import with_test
 
 Box = tuple[float, float, float, float]
@@ -30,6 +30,7 @@ def load_cub(
     limit_test: int | None = None,
     size: int = 224,
     seed: int = 0,
+    in_memory: InMemory = None,
 ) -> DataSplits:
     """Splits from CUB-200-2011 (200 kinds of birds, 11,788 images), as folder or archive.
 
@@ -44,17 +45,22 @@ def load_cub(
         limit_test: size of the test set, stratified. None keeps all.
         size: side of the square in pixels.
         seed: of the split.
+        in_memory: keep decoded pixels in memory; without it files are decoded when needed. "auto"
+            where they fit into 2 GB, and always those of an archive.
 
     Raises:
         FileNotFoundError: a part of the layout is missing.
         ValueError: what is wrong in which line of which file.
     """
     check_integer("size", size, low=1)
+    archive = Path(root).expanduser()
+    if is_archive(archive):
+        in_memory = memory_of_archive(archive, in_memory)
     with opened(root, _LANDMARK) as found:
         inner = found / "CUB_200_2011"
         folder = inner if not (found / _LANDMARK).is_file() and inner.is_dir() else found
         train, test = _sets(folder, size)
-        return with_test(
+        parts = with_test(
             train,
             test,
             validation=validation,
@@ -62,6 +68,7 @@ def load_cub(
             limit_test=limit_test,
             seed=seed,
         )
+        return held(parts, in_memory)
 
 
 def _sets(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:
@@ -87,7 +94,7 @@ def _sets(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:
         paths = [folder / "images" / files[image] for image in chosen]
         parts.append(
             ArrayDataset(
-                read_images(_present(paths, folder / "images.txt"), size=size),
+                image_files(_present(paths, folder / "images.txt"), size=size),
                 torch.tensor([places[labels[image]] for image in chosen]),
                 tuple(names[number] for number in order),
                 boxes=_cut([boxes[image] for image in chosen], paths, size),
