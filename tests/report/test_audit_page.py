@@ -110,6 +110,7 @@ def test_first_screen_and_what_is_below(page: Page, downloads: Path) -> None:
         assert any(part in title for title in titles), part
     assert page.find_elements("css selector", "[data-figure=time] svg")
     assert page.find_elements("css selector", "[data-figure=sets] svg rect")
+    assert page.find_elements("css selector", "[data-figure=coverage] svg circle")
     files = [b.text for b in page.find_elements("css selector", "#downloads button")]
     assert files == ["audit.json", "audit.md", "audit.csv"]
 

@@ -123,8 +123,10 @@ def _below(found: Mapping[str, Any]) -> str:
 
 def _section(content: AuditTable, place: int = 0) -> str:
     shown = table(content.head, content.rows[:_LONGEST])
-    if content.figure:
-        shown = f"<div data-figure='{content.figure}' data-model='{place}'></div>{shown}"
+    places = [
+        f"<div data-figure='{name}' data-model='{place}'></div>" for name in content.figure.split()
+    ]
+    shown = "".join(places) + shown
     if len(content.rows) <= _LONGEST:
         return section(content.title, shown)
     rest = table(content.head, content.rows[_LONGEST:])

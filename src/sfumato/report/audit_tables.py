@@ -21,7 +21,7 @@ class AuditTable(NamedTuple):
     head: Sequence[str]
     rows: list[list[str]]
     on_page_only: bool = False
-    figure: str = ""  # that the page draws above it
+    figure: str = ""  # names of those that the page draws above it
 
 
 def verdict_table(found: Mapping[str, Any]) -> AuditTable:
@@ -235,7 +235,10 @@ def _sets_table(model: Mapping[str, Any]) -> AuditTable:
     ]
     promised = f"{100 * (1 - model['sets']['alpha']):g} %"
     return AuditTable(
-        f"{model['name']}: prediction sets that promise {promised}", head, rows, figure="sets"
+        f"{model['name']}: prediction sets that promise {promised}",
+        head,
+        rows,
+        figure="sets coverage",
     )
 
 

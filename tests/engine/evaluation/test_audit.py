@@ -14,6 +14,7 @@ from rich.console import Console
 
 from sfumato._core.confidence_bins import bin_index
 from sfumato.engine.evaluation.audit import audit, honest_share
+from sfumato.engine.evaluation.audit_sets import sets_of
 from sfumato.engine.runs.prediction_files import PredictionFile, PredictionFileError
 from sfumato.report.audit import audit_view
 
@@ -95,6 +96,21 @@ def test_what_cannot_be_compared_is_said() -> None:
     bad = PredictionFile("bad", labels=torch.tensor([0, 1]), probs=torch.tensor([[0.6, 0.6]] * 2))
     with pytest.raises(PredictionFileError, match="bad: "):
         audit([bad], resamples=10)
+
+
+def test_sets_cover_each_class_with_an_interval() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(800, 3, generator=generator)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    found = sets_of(PredictionFile("a", labels, logits=logits, classes=["x", "y", "z"]))
+    assert found is not None
+    plain, per_class = found["by_class"]
+    assert (plain["name"], per_class["name"]) == ("THR", "THR per class")
+    assert plain["classes"] == ["x", "y", "z"]
+    for kind, row in ((plain, found["rows"][0]), (per_class, found["rows"][1])):
+        assert min(kind["coverage"]) == pytest.approx(row["worst_class"], abs=1e-4)
+        for low, value, high in zip(kind["low"], kind["coverage"], kind["high"], strict=True):
+            assert low < value < high
 
 
 def test_honest_sets_by_cells_are_those_drawn_one_by_one() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sfumato._core.binomial import clopper_pearson_upper
 from sfumato.engine.evaluation.audit_scaling import shared_logits
 from sfumato.engine.runs.prediction_rows import PredictionFile
 from sfumato.metrics import class_coverage, mean_set_size, set_coverage
@@ -33,8 +35,9 @@ def sets_of(file: PredictionFile, *, alpha: float = 0.1, seed: int = 0) -> dict[
         seed: of the division into halves.
 
     Returns:
-        `alpha`, `temperature`, and `rows`, one for each kind of sets; None for label maps and for
-        fewer than 200 predictions, of which a half says too little.
+        `alpha`, `temperature`, `rows`, one for each kind of sets, and `by_class`, the coverage of
+        plain THR sets and of those per class with its interval; None for label maps and for fewer
+        than 200 predictions, of which a half says too little.
     """
     count = len(file)
     if file.predictions.ndim != 2 or count < _FEWEST:
@@ -43,13 +46,15 @@ def sets_of(file: PredictionFile, *, alpha: float = 0.1, seed: int = 0) -> dict[
     order = order[: max(_FEWEST, _ENTRIES // file.predictions.shape[1])]
     fitted, shown = (_chosen(file, half) for half in order.tensor_split(2))
     temperature, before, after = _scaled(fitted, shown)
-    rows = []
+    rows, by_class = [], []
     for form, (ours, theirs) in (("", before), (", scaled", after)):
         for name, method, per_class in _METHODS:
             predictor = ConformalPredictor(method, alpha, per_class)  # type: ignore[arg-type]
             sets = predictor.fit(ours, fitted.labels).predict(theirs)
             rows.append({"name": f"{name}{form}", **_measured(sets, shown.labels)})
-    return {"alpha": alpha, "temperature": temperature, "rows": rows}
+            if method == "thr" and not form:
+                by_class.append({"name": name, **_by_class(sets, shown.labels, file.classes)})
+    return {"alpha": alpha, "temperature": temperature, "rows": rows, "by_class": by_class}
 
 
 Pair = tuple[Tensor, Tensor]
@@ -78,6 +83,22 @@ def _measured(sets: Tensor, labels: Tensor) -> dict[str, Any]:
         "empty": float((sizes == 0).double().mean()),
         "sizes": shares[: int(sizes.max().clamp(max=_LONGEST)) + 1].tolist(),
     }
+
+
+def _by_class(sets: Tensor, labels: Tensor, classes: Sequence[str] | None) -> dict[str, Any]:
+    """How often the sets hold the label, of each class that occurs, with a 95 % interval."""
+    count = torch.bincount(labels, minlength=sets.shape[1])
+    held = torch.bincount(labels[sets[torch.arange(len(labels)), labels]], minlength=len(count))
+    seen = count.nonzero().flatten()
+    count, held = count[seen], held[seen]
+    columns = {
+        "coverage": held / count,
+        "low": 1 - clopper_pearson_upper(count - held, count, 0.025),
+        "high": clopper_pearson_upper(held, count, 0.025),
+    }
+    names = [classes[number] if classes else str(number) for number in seen.tolist()]
+    rounded = {name: column.double().round(decimals=4) for name, column in columns.items()}
+    return {"classes": names, **{name: column.tolist() for name, column in rounded.items()}}
 
 
 def _chosen(file: PredictionFile, rows: Tensor) -> PredictionFile:

@@ -1,4 +1,5 @@
-// The figures of an audit: reliability with what chance would show, risk and coverage, time, sets.
+// The figures of an audit: reliability with what chance would show, risk and coverage, time, sets
+// and how well they cover each class.
 const whole = (value) => Math.round(value).toLocaleString("en");
 const share = (value, digits = 1) => `${format(value, true, digits)} %`;
 
@@ -39,7 +40,7 @@ function reliabilityFigure(model) {
   picture.append(
     draw("path", { class: "ideal", d: `M${scales.across(0)} ${base}L${scales.across(1)} ${
       scales.up(1)}` }),
-    draw("text", { class: "mid", x: scales.across(0.5), y: PLOT.height + strip - 1 },
+    draw("text", { class: "mid", x: scales.across(0.5), y: PLOT.height + strip - 3 },
       `where the ${whole(model.samples)} predictions fell`));
   return figure("Do confidences match reality?", "Bars: how often it is right. Whiskers: 95 % of " +
     "honest models.", picture);
@@ -202,6 +203,39 @@ function setsFigure(model) {
   const made = figure(`${model.name}: sizes of the prediction sets`,
     `Each set is to hold the label in ${format(1 - found.alpha, true, 0)} % of cases.${
       longest > 12 ? " The last bars: 12 classes or more." : ""}`, picture);
+  made.insertBefore(legend(names), made.lastChild);
+  return made;
+}
+
+// How often the sets hold the label, class by class, the worst first; whiskers are 95 % intervals.
+function coverageFigure(model) {
+  const kinds = model.sets.by_class ?? [];
+  if (!kinds.length || kinds[0].classes.length < 2) return null;
+  const order = kinds[0].coverage.map((_, i) => i)
+    .sort((a, b) => kinds[0].coverage[a] - kinds[0].coverage[b]);
+  const picture = emptyPicture(`Coverage of prediction sets by class of ${model.name}`);
+  const promise = 1 - model.sets.alpha;
+  const lowest = Math.min(promise, ...kinds.flatMap((kind) => kind.low));
+  const scales = axes(picture, { range: [-0.5, order.length - 0.5], ticks: [],
+    title: `${whole(order.length)} classes, the worst first` },
+  { range: [lowest, 1], title: "sets that hold the label %", percent: true });
+  picture.append(draw("path", { class: "ideal",
+    d: path([[-0.5, promise], [order.length - 0.5, promise]], scales) }));
+  kinds.forEach((kind, number) => order.forEach((at, i) => {
+    const colour = COLOURS[number % COLOURS.length];
+    const x = scales.across(i + (number - (kinds.length - 1) / 2) * 0.3);
+    const [low, high] = [scales.up(kind.low[at]), scales.up(kind.high[at])];
+    picture.append(withTip(draw("g", null,
+      draw("path", { d: `M${x} ${low}V${high}`, stroke: colour, "stroke-opacity": 0.5, fill: "none" }),
+      draw("circle", { cx: x, cy: scales.up(kind.coverage[at]),
+        r: order.length > 40 ? 1.5 : 3, fill: colour })),
+    `${kind.name}, class ${kind.classes[at]}\n${share(kind.coverage[at])} hold the label\n95 %: ${
+      share(kind.low[at])} to ${share(kind.high[at])}`));
+  }));
+  const names = kinds.map((kind, number) => ({ name: kind.name,
+    colour: COLOURS[number % COLOURS.length], dash: "", number: "" }));
+  const made = figure(`${model.name}: coverage by class`,
+    `Dashed: the promise. Whiskers: 95 % intervals of each class.`, picture);
   made.insertBefore(legend(names), made.lastChild);
   return made;
 }
