@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, strategies as st
+from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from sfumato.labels import MbLSLoss, cross_entropy_loss, margin_penalty, mbls_loss
@@ -110,3 +113,23 @@ def test_module() -> None:
     module = MbLSLoss(margin=2.0, weight=0.3, class_weight=weight)
     expected = mbls_loss(logits, target, margin=2.0, weight=0.3, class_weight=weight)
     assert torch.equal(module(logits, target), expected)
+
+
+@given(arrays(np.float64, st.integers(2, 12), elements=st.floats(-50, 50)))
+def test_proposition_1(logits: np.ndarray) -> None:
+    """The penalty without margin lies between KL(uniform || softmax) and log K above that."""
+    row = torch.from_numpy(logits).unsqueeze(0)
+    classes = row.shape[1]
+    divergence = float(-row.log_softmax(1).mean() - math.log(classes))
+    penalty = float(margin_penalty(row, margin=0.0))
+    slack = 1e-9 * (1 + abs(divergence))
+    assert divergence - slack <= penalty <= divergence + math.log(classes) + slack
+
+
+def test_proposition_1_is_tight() -> None:
+    """Equal logits reach the lower bound; one far above all others comes near the upper one."""
+    even, peaked = torch.zeros(1, 5).double(), torch.tensor([[60.0, 0, 0, 0, 0]]).double()
+    assert float(margin_penalty(even, margin=0.0)) == 0.0
+    divergence = float(-peaked.log_softmax(1).mean() - math.log(5))
+    bound = divergence + math.log(5)
+    assert float(margin_penalty(peaked, margin=0.0)) == pytest.approx(bound, abs=1e-12)

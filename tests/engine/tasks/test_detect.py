@@ -24,6 +24,7 @@ from sfumato.engine import (
     parse,
     run,
 )
+from sfumato.engine.evaluation.detection_bootstrap import average_precision, match_classes
 from sfumato.engine.evaluation.detection_calibration import (
     errors_of_detections,
     match_detections,
@@ -202,6 +203,36 @@ def test_metrics_are_the_same_for_any_order_of_detections() -> None:
     first, second = detection_metrics(truth, found), detection_metrics(truth, turned)
     assert np.isclose(first["ap"], second["ap"])
     assert 0.1 < first["ap"] < 1
+
+
+def test_resampled_precision_is_that_of_the_drawn_images() -> None:
+    """With one of each image it is COCO's, and with copies of images that of a set of copies."""
+    truth = scenes.generate_objects(8, size=32)
+    draw = torch.Generator().manual_seed(1)
+    found = []
+    for each in truth.objects:
+        boxes = torch.cat([each.boxes, each.boxes.flip(0)])
+        boxes = boxes + torch.rand(boxes.shape, generator=draw) * torch.tensor([0.0, 0, 3, 3])
+        labels = torch.cat([each.labels, each.labels])
+        found.append(
+            {"boxes": boxes, "labels": labels, "scores": torch.rand(len(labels), generator=draw)}
+        )
+    matches, whole = match_classes(truth, found), detection_metrics(truth, found)
+    drawn = [0, 0, 0, 2, 3, 5, 5, 7]
+    weights = torch.stack([torch.ones(8), torch.tensor(drawn).bincount(minlength=8)]).double()
+    values = average_precision(matches, weights)
+    copies = DetectionDataset(
+        truth.images[drawn],
+        [truth.objects[n] for n in drawn],
+        truth.classes,
+        [truth.scales[n] for n in drawn],
+    )
+    repeated = detection_metrics(copies, [found[n] for n in drawn])
+    for name in ("ap", "ap50", "ap75"):  # torchmetrics gives them in single precision
+        assert float(values[name][0]) == pytest.approx(whole[name], abs=1e-6)
+        assert float(values[name][1]) == pytest.approx(repeated[name], abs=1e-6)
+        low, high = whole[f"{name}_interval"]
+        assert 0 <= low < whole[name] < high <= 1
 
 
 def test_calibration_of_detections() -> None:

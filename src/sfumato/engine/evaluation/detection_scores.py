@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sfumato.data import DetectionDataset
-from sfumato.engine.evaluation.detection_calibration import detection_calibration
+from sfumato.engine.evaluation.detection_bootstrap import resample_precision
+from sfumato.engine.evaluation.detection_calibration import RESAMPLES, detection_calibration
+from sfumato.engine.evaluation.replicates import Replicates
+from sfumato.metrics.intervals import centred_interval
 
 Detection = dict[str, Tensor]
 
@@ -32,8 +35,9 @@ _NAMES = {
 def detection_metrics(dataset: DetectionDataset, found: Sequence[Detection]) -> dict[str, Any]:
     """AP 0.5:0.95, AP at 0.5 and 0.75, AR, both by the size of objects, and D-ECE.
 
-    Sizes count pixels of the original image: small is below 32^2, large from 96^2 on. A number is
-    None where the set has no object of that kind.
+    AP, AP50, AP75 and D-ECE have bootstrap intervals (`ap_interval`), over whole images. Sizes
+    count pixels of the original image: small is below 32^2, large from 96^2 on. A number is None
+    where the set has no object of that kind.
 
     Args:
         dataset: images with their true objects.
@@ -73,12 +77,33 @@ def detection_metrics(dataset: DetectionDataset, found: Sequence[Detection]) -> 
         )
     values = metric.compute()
     metrics: dict[str, Any] = {name: _value(values[key]) for name, key in _NAMES.items()}
+    metrics |= _intervals(dataset, found, metrics)
     metrics |= detection_calibration(dataset, found)
     by_class = zip(
         values["classes"].reshape(-1).tolist(), values["map_per_class"].reshape(-1), strict=True
     )
     metrics["by_class"] = {dataset.classes[c]: _value(value) for c, value in by_class}
     return {**metrics, "samples": len(dataset), "objects": dataset.num_objects}
+
+
+def _intervals(
+    dataset: DetectionDataset, found: Sequence[Detection], metrics: Mapping[str, Any]
+) -> dict[str, list[float]]:
+    """Of AP, where there are images to draw from and anything to find."""
+    if len(dataset) < 2 or metrics["ap"] is None:
+        return {}
+    draws = resample_precision(
+        dataset,
+        found,
+        resamples=RESAMPLES,
+        generator=Replicates(RESAMPLES).generator(len(dataset)),
+    )
+    return {
+        f"{name}_interval": list(
+            centred_interval(drawn[~drawn.isnan()], metrics[name], level=0.95, bounds=(0.0, 1.0))
+        )
+        for name, drawn in draws.items()
+    }
 
 
 def detection_arrays(found: Sequence[Detection]) -> dict[str, Any]:
