@@ -27,7 +27,7 @@ def main() -> None:
         page = write_audit(found, Path(folder))
         options = webdriver.ChromeOptions()
         options.binary_location = shutil.which("chromium") or shutil.which("chrome") or ""
-        for flag in ("--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1400,1060"):
+        for flag in ("--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1400,1040"):
             options.add_argument(flag)
         service = webdriver.ChromeService(shutil.which("chromedriver"))
         browser = webdriver.Chrome(options=options, service=service)
