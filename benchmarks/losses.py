@@ -1,21 +1,25 @@
 """What does a loss cost beside `F.cross_entropy`?
 
-Run: python benchmarks/losses.py [--repeats 30] [--threads 2] [--compile]
+Run: python benchmarks/losses.py [--repeats 30] [--threads 2] [--compile] [--newer]
 Claims (forward and backward, float32, 2 threads, ratio to `F.cross_entropy` with the same kind of
 target in the same run): at most 1 for label smoothing, focal, FLSD, ECP, MbLS and ACLS on
 (4096, 1000) and on (4, 21, 256, 256), with class indices, soft targets or class weights; at most
-1.5 for MDCA, and for MMCE and CRL. On (128, 10) at most 150 microseconds more than it. CPC on
+1.5 for MDCA, and for MMCE and CRL; at most 1.2 for the losses that came after the papers, with the
+state that they learn. On (128, 10) at most 150 microseconds more than it. CPC on
 (256, 1000) without a tensor of N C^2 numbers. Peak memory beyond the logits and their gradient: at
 most one more tensor of their size for MbLS and ACLS.
 Logits have standard deviation 5, so that the margin of 10 is exceeded in every row. Beside them the
 equations of MbLS and ACLS by stock autograd (`--compile`: ACLS by torch.compile too), maps in
 channels-last order, and logits of standard deviation 1, which stay within the margin. The losses
-are those of the table of parts; one without a claim is measured all the same.
+are those of the table of parts; one without a claim is measured all the same. `--newer` measures
+only the losses after the papers, as modules in training and in processor time of one thread, which
+other work on the machine does not change by much.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -36,7 +40,10 @@ STOCK = "F.cross_entropy"
 LIMITS = {
     **dict.fromkeys(("cross_entropy", "focal", "flsd", "ecp", "mbls", "acls", "maxsup"), 1.0),
     **dict.fromkeys(("mdca", "mmce", "crl"), 1.5),
+    **dict.fromkeys(("dual_focal", "bsce", "adafocal", "nacl", "cals"), 1.2),
+    "online_label_smoothing": 1.2,
 }
+NEWER = ("maxsup", "dual_focal", "bsce", "adafocal", "nacl", "cals", "online_label_smoothing")
 # What is compared for soft targets, class weights and small batches.
 CHOSEN = ("cross_entropy", "label smoothing", "focal", "flsd", "ecp", "mbls", "acls", "mdca")
 
@@ -59,21 +66,43 @@ def given_history(loss: Callable[..., Tensor], known: Tensor) -> Call:
     return lambda logits, target: loss(logits, target, known)
 
 
-def table_losses(entries: tuple[int, ...]) -> dict[str, Call]:
+def learnt(classes: int) -> dict[str, dict[str, Tensor]]:
+    """What some losses have learnt after some epochs."""
+    return {
+        "adafocal": {"gammas": torch.linspace(-1.0, 4.0, 15), "edges": torch.arange(1, 15) / 15},
+        "cals": {"multipliers": torch.rand(classes) / 2},
+        "online_label_smoothing": {"soft_labels": torch.randn(classes, classes).softmax(1)},
+    }
+
+
+def newer_losses(classes: int) -> Losses:
+    """The losses after the papers as modules in training, with what they have learnt."""
+    found: Losses = {STOCK: (F.cross_entropy, None)}
+    for name in ("cross_entropy", *NEWER):
+        part = parts("loss")[name]
+        supplied = {"num_classes": classes, "epochs": 100}
+        loss = part.build(**{key: value for key, value in supplied.items() if part.takes(key)})
+        for buffer, values in learnt(classes).get(name, {}).items():
+            loss.get_buffer(buffer).copy_(values)
+        found[name] = (loss, LIMITS[name])
+    return found
+
+
+def table_losses(entries: tuple[int, ...], classes: int) -> dict[str, Call]:
     """Every loss of the table of parts by its function `NAME_loss`."""
-    known = torch.rand(entries)
+    known, states = torch.rand(entries), learnt(classes)
     found: dict[str, Call] = {}
     for name, part in parts("loss").items():
         if part.is_composite:
             continue
-        loss = getattr(labels, f"{name}_loss")
+        loss = partial(getattr(labels, f"{name}_loss"), **states.get(name, {}))
         found[name] = given_history(loss, known) if part.remembers_samples({}) else loss
     return found
 
 
-def fast_losses(entries: tuple[int, ...]) -> Losses:
+def fast_losses(entries: tuple[int, ...], classes: int) -> Losses:
     """Each loss with the ratio it must not exceed."""
-    table = table_losses(entries)
+    table = table_losses(entries, classes)
     del table["cpc"]  # takes C^2 operations an entry: measured on its own
     return {
         STOCK: (F.cross_entropy, None),
@@ -86,16 +115,16 @@ def fast_losses(entries: tuple[int, ...]) -> Losses:
     }
 
 
-def chosen_losses(entries: tuple[int, ...], *leave_out: str) -> Losses:
+def chosen_losses(entries: tuple[int, ...], classes: int, *leave_out: str) -> Losses:
     """Those of single entries and MDCA, beside `F.cross_entropy`."""
-    table = fast_losses(entries)
+    table = fast_losses(entries, classes)
     return {name: table[name] for name in (STOCK, *CHOSEN) if name not in leave_out}
 
 
 def weighted_losses(entries: tuple[int, ...], classes: int) -> Losses:
     """The same with class weights, where a loss takes them."""
     weight = torch.rand(classes) + 0.5
-    table = chosen_losses(entries, "mdca")
+    table = chosen_losses(entries, classes, "mdca")
     found = {
         name: (partial(loss, class_weight=weight), limit) for name, (loss, limit) in table.items()
     }
@@ -133,6 +162,7 @@ def compare(
     repeats: int,
     *,
     is_soft: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[Row]:
     """Forward and backward of every loss on the same logits."""
     target = torch.randint(0, logits.shape[1], logits.shape[:1] + logits.shape[2:])
@@ -145,7 +175,9 @@ def compare(
         loss(logits, target).backward()
 
     seconds = time_interleaved(
-        {name: partial(step, loss) for name, (loss, _) in losses.items()}, repeats=repeats
+        {name: partial(step, loss) for name, (loss, _) in losses.items()},
+        repeats=repeats,
+        clock=clock,
     )
     base = seconds[STOCK]
     rows = []
@@ -168,34 +200,49 @@ def compare(
     return rows
 
 
+def compare_newer(shapes: tuple[tuple[int, ...], ...], repeats: int) -> None:
+    rows: list[Row] = []
+    for shape in shapes:
+        logits, losses = 5 * torch.randn(shape), newer_losses(shape[1])
+        rows += compare(str(shape), logits, losses, repeats, clock=time.thread_time)
+    print_table(rows)
+    print(f"written to {write_results('newer_losses', rows)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--newer", action="store_true")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(1 if options.newer else options.threads)
     torch.manual_seed(0)
     images, maps = (4096, 1000), (4, 21, 256, 256)
     entries = maps[:1] + maps[2:]
     repeats = options.repeats
-    fast = fast_losses(images[:1])
+    if options.newer:
+        compare_newer((images, maps), repeats)
+        return
+    fast = fast_losses(images[:1], images[1])
     if options.compile:
         fast["acls by torch.compile"] = (torch.compile(autograd_acls), None)
     rows = compare("(4096, 1000)", 5 * torch.randn(images), fast, repeats)
-    rows += compare("(4, 21, 256, 256)", 5 * torch.randn(maps), fast_losses(entries), repeats)
+    rows += compare(
+        "(4, 21, 256, 256)", 5 * torch.randn(maps), fast_losses(entries, maps[1]), repeats
+    )
     last = (5 * torch.randn(maps)).to(memory_format=torch.channels_last)
-    rows += compare("(4, 21, 256, 256) channels last", last, fast_losses(entries), repeats)
+    rows += compare("(4, 21, 256, 256) channels last", last, fast_losses(entries, maps[1]), repeats)
     rows += compare("(4096, 1000) within margin", torch.randn(images), margin_losses(), repeats)
     rows += compare("(4, 21, 256, 256) within margin", torch.randn(maps), margin_losses(), repeats)
     for shape in (images, maps):
         each = shape[:1] + shape[2:]
-        soft = chosen_losses(each, "focal", "flsd")
+        soft = chosen_losses(each, shape[1], "focal", "flsd")
         rows += compare(f"{shape} soft", 5 * torch.randn(shape), soft, repeats, is_soft=True)
         weighted = weighted_losses(each, shape[1])
         rows += compare(f"{shape} weighted", 5 * torch.randn(shape), weighted, repeats)
     for shape in ((128, 10), (256, 1000)):
-        few = chosen_losses(shape[:1])
+        few = chosen_losses(shape[:1], shape[1])
         rows += compare(str(shape), 5 * torch.randn(shape), few, 20 * repeats)
     pairs: Losses = {
         STOCK: (F.cross_entropy, None),
