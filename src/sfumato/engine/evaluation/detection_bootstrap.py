@@ -19,7 +19,7 @@ from torch import Tensor
 from sfumato.data import DetectionDataset
 from sfumato.metrics.intervals import draw_weights
 
-RECALLS = torch.from_numpy(np.linspace(0.0, 1.0, 101))  # as COCO has them, to the last bit
+RECALLS = torch.linspace(0, 1, 101).double()  # in single precision, as torchmetrics has them
 _HALF, _THREE_QUARTERS = 0, 5  # of the overlaps 0.5, 0.55, ... 0.95
 _PER_IMAGE = 100  # detections that count, the surest
 _AT_ONCE = 4_000_000  # weights of detections in memory
