@@ -24,9 +24,15 @@ from sfumato.augment import (
     split_copies,
 )
 from sfumato.inputs.copies import AveragedCopies
-from sfumato.inputs.figures import plot_dct_change, plot_information, plot_mollification
+from sfumato.inputs.figures import (
+    plot_dct_change,
+    plot_information,
+    plot_label_densities,
+    plot_mollification,
+)
 from sfumato.inputs.heat import dissipate, heat_blur, heat_kernel
 from sfumato.inputs.information import information_label_decay, information_ratio, png_sizes
+from sfumato.inputs.label_densities import label_density
 from sfumato.inputs.mollify import Mollify, MollifyDetails
 from sfumato.inputs.noise import diffuse
 from sfumato.inputs.schedules import blur_label_decay, blur_scale, noise_label_decay
@@ -66,11 +72,13 @@ __all__ = [
     "heat_kernel",
     "information_label_decay",
     "information_ratio",
+    "label_density",
     "mask_objectness",
     "mixup",
     "noise_label_decay",
     "plot_dct_change",
     "plot_information",
+    "plot_label_densities",
     "plot_mollification",
     "png_sizes",
     "repeat_samples",

@@ -6,6 +6,7 @@ state; matplotlib comes with `sfumato[study]` and is imported where it is used.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from sfumato._core.images import check_images, soft_labels
 from sfumato.inputs._arguments import check_range
 from sfumato.inputs.heat import dissipate
 from sfumato.inputs.information import information_ratio
+from sfumato.inputs.label_densities import label_density
 from sfumato.inputs.noise import diffuse
 from sfumato.inputs.schedules import blur_label_decay, noise_label_decay
 from sfumato.labels.targets import smooth_labels
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TIMES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, math.sqrt(3) / 2))  # of the triangle of predictions
 _NOISE_COLOR, _BLUR_COLOR = "#c4552d", "#2d6fa3"
 
 
@@ -144,6 +147,41 @@ def plot_dct_change(changes: Mapping[str, Tensor], *, columns: int = 5) -> Figur
     figure.colorbar(picture, ax=panels, shrink=0.8, label="mean |DCT change|")
     figure.supxlabel("horizontal frequency", fontsize=9)
     figure.supylabel("vertical frequency", fontsize=9)
+    return figure
+
+
+def plot_label_densities(labels: Mapping[str, Tensor], *, points: int = 60) -> Figure:
+    """Densities over the triangle of predictions of three classes, one panel for each label.
+
+    Args:
+        labels: title to label, (3,).
+        points: along each side of the triangle.
+
+    Reference: Fig. 4, whose labels are one-hot, tempered (gamma, 0, 0) and smoothed.
+    """
+    from matplotlib.figure import Figure
+
+    if not labels:
+        raise ValueError("labels must hold at least one label, got none")
+    check_integer("points", points, low=2)
+    steps = torch.arange(points + 1, dtype=torch.float64)
+    pairs = torch.cartesian_prod(steps, steps)
+    inside = pairs[pairs.sum(1) <= points] / points
+    probs = torch.cat([1 - inside.sum(1, keepdim=True), inside], 1)  # (P, 3)
+    places = probs @ torch.tensor(_CORNERS, dtype=torch.float64)
+    figure = Figure(figsize=(2.7 * len(labels) + 0.3, 2.9), layout="constrained")
+    axes = figure.subplots(1, len(labels), squeeze=False)[0]
+    for axis, (title, label) in zip(axes, labels.items(), strict=True):
+        density = label_density(probs, label)
+        axis.tripcolor(*places.T.numpy(), density.numpy(), shading="gouraud", cmap="Blues", vmin=0)
+        mode = places[int(density.argmax())]
+        axis.plot(float(mode[0]), float(mode[1]), "o", color="#c8553d")
+        for number, (x, y) in enumerate(_CORNERS):
+            low = number < 2
+            axis.text(x, y, f"class {number + 1}", ha="center", va="top" if low else "bottom")
+        axis.set_title(title, fontsize="medium")
+        axis.set(xlim=(-0.1, 1.1), ylim=(-0.12, 1.0), aspect=1)
+        axis.set_axis_off()
     return figure
 
 

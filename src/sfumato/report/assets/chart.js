@@ -117,3 +117,18 @@ function legend(methods) {
         "stroke-dasharray": method.dash })),
     ` ${method.number} ${method.name}`)));
 }
+
+// Two numbers of many cells: a point for each, larger where its size is, and the line of equals.
+function pairs(title, points, x, y, note) {
+  if (!points.length) return null;
+  const picture = emptyPicture(title);
+  const range = extent(points.flatMap((point) => [point.x, point.y]), 0.05);
+  const scales = axes(picture, { ...x, range }, { ...y, range });
+  picture.append(draw("path", { class: "ideal", d: `M${scales.across(range[0])} ` +
+    `${scales.up(range[0])}L${scales.across(range[1])} ${scales.up(range[1])}` }));
+  for (const point of points) {
+    picture.append(withTip(draw("circle", { class: "cell", r: 1.5 + point.size, fill: point.colour,
+      cx: scales.across(point.x).toFixed(1), cy: scales.up(point.y).toFixed(1) }), point.text));
+  }
+  return figure(title, note, picture);
+}

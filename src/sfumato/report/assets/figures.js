@@ -99,6 +99,50 @@ function corruptionSection() {
     map, parts);
 }
 
+// Each metric on clean and on corrupted images: what robustness costs, or doesn't.
+const CLEAN_AND_CORRUPTED = [["test.accuracy", "corrupted.error"], ["test.nll", "corrupted.nll"],
+  ["test.ece", "corrupted.ece"]];
+
+function cleanSection() {
+  const chosen = CLEAN_AND_CORRUPTED.map((ids) => ids.map((id) =>
+    DATA.columns.find((each) => each.id === id))).filter((both) => both.every(Boolean));
+  if (!chosen.length) return null;
+  const { parts } = charts((methods) => chosen.map(([clean, corrupted]) =>
+    scatter(`${corrupted.title} against ${clean.title}`, methods, clean, corrupted)),
+  (method) => chosen.some((both) => both.every((each) => method.values[each.id])));
+  return section("clean", "Clean and corrupted images", parts);
+}
+
+// Every type and severity of a method against its baseline's.
+function cellSection() {
+  const base = (method) => DATA.methods.find((each) => each.name === method.baseline);
+  const same = (method) => method.corrupted && base(method) && base(method).corrupted &&
+    ["names", "severities"].every((key) => JSON.stringify(method.corrupted[key]) ===
+      JSON.stringify(base(method).corrupted[key]));
+  const first = DATA.methods.find(same);
+  if (!first) return null;
+  let metric = Object.keys(first.corrupted.cells)[0];
+  const { parts, redraw } = charts((methods) => methods.map((method) => {
+    const [title, percent] = score(metric);
+    const { names, severities, cells } = method.corrupted;
+    const before = base(method).corrupted.cells[metric];
+    const points = names.flatMap((name, row) => severities.map((severity, at) => ({
+      x: before[row][at], y: cells[metric][row][at], size: severity, colour: method.colour,
+      text: `${name.replaceAll("_", " ")}, severity ${severity}\n${method.baseline} ` +
+        `${format(before[row][at], percent, 2)}\n${method.name} ` +
+        `${format(cells[metric][row][at], percent, 2)}` }))
+      .filter((point) => point.x !== null && point.y !== null));
+    const unit = percent ? " %" : "";
+    return pairs(`${method.name}: ${title} of every corruption`, points,
+      { title: `${method.baseline}${unit}`, percent }, { title: `${method.name}${unit}`, percent },
+      "Larger points are more severe; below the line is better than the baseline.");
+  }), same);
+  const options = Object.keys(first.corrupted.cells).map((name) => [name, score(name)[0]]);
+  return section("cells", "Corruption by corruption, against the baseline",
+    el("div", { class: "controls" },
+      choice("Metric", options, (value) => { metric = value; redraw(); })), parts);
+}
+
 function frequencySection() {
   if (!DATA.methods.some((method) => method.frequency)) return null;
   const kinds = [["noise", "under noise of one frequency"], ["attack", "attacked in one band"]];

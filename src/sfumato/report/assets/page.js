@@ -22,8 +22,9 @@ function configurationSection() {
 
 function main() {
   const sections = [recommendationSection(), resultsSection(), paretoSection(),
-    reliabilitySection(), corruptionSection(), frequencySection(), ensembleSection(),
-    trainingSection(), profileSection(), sampleSection(), configurationSection()].filter(Boolean);
+    reliabilitySection(), cleanSection(), corruptionSection(), cellSection(), frequencySection(),
+    ensembleSection(), trainingSection(), profileSection(), sampleSection(),
+    configurationSection()].filter(Boolean);
   const links = el("nav", { "aria-label": "Sections" }, sections.map((each) =>
     el("a", { href: `#${each.id}` }, each.firstChild.textContent)));
   const page = document.querySelector("main");
