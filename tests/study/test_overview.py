@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from sfumato.engine import RunConfig, RunDirectory
+from sfumato.engine.tasks.reading import Reading
 from sfumato.engine.tasks.rehearsal import Costs
 from sfumato.study import load_study, run_study
 from sfumato.study.board import Board
@@ -61,6 +62,25 @@ class Rehearsed(Probe):
 
     def costs(self, config: RunConfig) -> Costs | None:
         return Costs(start=1, epoch=2, evaluation=3) if self.active else None
+
+
+@dataclass
+class FromFiles(Probe):
+    """Every run decodes files."""
+
+    def costs(self, config: RunConfig) -> Costs | None:
+        reading = Reading(1_281_167, 5004, 148_000_000_000, 115_600_000, 4, 3600.0 + config.seed)
+        return Costs(start=1, epoch=2, evaluation=3, reading=reading)
+
+
+def test_plan_says_once_what_is_read(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sfumato.study.overview.Probe", FromFiles)
+    text = " ".join(_text(plan_table(load_study(study), tmp_path / "out")).split())
+    said = "scenes: 1,281,167 training images, 5,004 steps an epoch, 148.0 GB read an epoch; "
+    assert text.count(said) == 1
+    assert "4 decoding processes, 115.6 MB of images each, 1 h" in text
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -16,7 +16,7 @@ from sfumato.augment.protocol import BatchAugment, Sample
 from sfumato.data.dataset import ArrayDataset
 
 VARIABLE = "SFUMATO_LOADING_WORKERS"
-_BATCHES_AHEAD = 2
+BATCHES_AHEAD = 2
 
 Drawn = tuple[Tensor, Tensor]
 """Positions of a batch's samples in their set, and the uniform numbers of their augmentation."""
@@ -94,7 +94,7 @@ class BatchWorkers:
             batch_size=None,
             sampler=self._round,
             num_workers=self._workers,
-            prefetch_factor=_BATCHES_AHEAD,
+            prefetch_factor=BATCHES_AHEAD,
             persistent_workers=self._stay,
             worker_init_fn=_leave_interrupts_to_parent,
             # Else every round would draw from the generator of dropout.

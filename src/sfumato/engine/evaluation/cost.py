@@ -22,7 +22,9 @@ from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.progress import Bar
 from sfumato.engine.tasks.classify import Loaders
+from sfumato.engine.tasks.reading import decoded_sample
 
+_FILES = 64
 _CORRUPTED_PIXELS = 6000 * 32 * 32
 """Of the images that are corrupted for an estimate; the cost of more of them is scaled up."""
 
@@ -75,26 +77,30 @@ def evaluation_cost(
 ) -> EvaluationCost:
     """The whole evaluation of a run, with a network that costs nothing and counts its passes.
 
-    Where many images are corrupted, a part of them is, and the rest is scaled.
+    Where many images are corrupted, a part of them is, and the rest is scaled; so it is where
+    images are files, which are not all decoded for a plan.
     """
     network = _PassCounter(data.train.num_classes)
-    splits = (("validation", data.validation), ("test", data.test), *others.items())
+    whole = {"validation": data.validation, "test": data.test, **others}
+    parts = {name: _decoded_part(part) for name, part in whole.items()}
+    share = sum(map(len, whole.values())) / sum(map(len, parts.values()))
 
-    def evaluate(wanted: EvaluateConfig, predicted: tuple[tuple[str, ArrayDataset], ...]) -> None:
+    def evaluate(wanted: EvaluateConfig, predicted: Mapping[str, ArrayDataset]) -> None:
         changed = config.model_copy(update={"evaluate": wanted})
-        evaluator = _evaluator(fabric, changed, network, loaders, directory, data.validation)
+        evaluator = _evaluator(fabric, changed, network, loaders, directory, parts["validation"])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is said about this network is about none
-            for name, part in predicted:
+            for name, part in predicted.items():
                 predicts = evaluator.clean if name in ("validation", "test") else evaluator.other
                 predicts(name, loaders.evaluation(part))
-            evaluator.finish(data.test)
+            evaluator.finish(parts["test"])
 
     wanted = config.evaluate
     none: dict[str, Any] = {"corruptions": [], "perturbations": [], "attacks": {}}
     none |= {"frequency": None, "stored": None}
     clean = wanted.model_copy(update=none)
-    seconds, passes = timed(lambda: evaluate(clean, splits)), float(network.passes)
+    seconds = timed(lambda: evaluate(clean, parts)) * share
+    passes = network.passes * share
     image = tuple(data.test.images.shape[1:])
     sets = open_stored(wanted, classes=data.test.classes, image=image)
     for part, cells, images in (_made(wanted, sets, len(data.test)), _stored(wanted, none, sets)):
@@ -102,14 +108,20 @@ def evaluation_cost(
             continue
         total = min(images, wanted.corrupted_images or images)
         few = min(total, max(4, _CORRUPTED_PIXELS // (cells * image[1] * image[2])))
+        few = min(few, len(parts["test"]))
         # What the clean part has kept on disk is not computed again.
         damaged = part.model_copy(update={"corrupted_images": few})
         network.passes = 0
-        seconds += timed(partial(evaluate, damaged, ())) * total / few
+        seconds += timed(partial(evaluate, damaged, {})) * total / few
         passes += network.passes * total / few
     if wanted.train:
         passes += len(data.train) * passes_per_image(config.predict)
     return EvaluationCost(seconds, passes)
+
+
+def _decoded_part(dataset: ArrayDataset) -> ArrayDataset:
+    """The set itself where it is in memory, else some of its images from all over it."""
+    return decoded_sample(dataset, _FILES) if dataset.is_file_backed else dataset
 
 
 def _made(wanted: EvaluateConfig, sets: StoredSets, images: int) -> tuple[EvaluateConfig, int, int]:

@@ -20,9 +20,10 @@ from sfumato.data import (
     ArrayDataset,
     DataSplits,
     DetectionDataset,
+    TensorLoader,
     load_detection_data,
 )
-from sfumato.engine.config.components import build_model
+from sfumato.engine.config.components import build_augmentation, build_model
 from sfumato.engine.config.run_config import RunConfig, training_content
 from sfumato.engine.config.sections import content_hash, parse
 from sfumato.engine.evaluation.cost import (
@@ -39,9 +40,11 @@ from sfumato.engine.runs.progress import Bar
 from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.tasks import classify, detect, segment
 from sfumato.engine.tasks.classify import Loaders
+from sfumato.engine.tasks.reading import Reading, decoded_sample, reading_of
 from sfumato.engine.training.loop import Trainer
 
 Loaded = TypeVar("Loaded")
+_BATCH_FROM_FILES = 8
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,13 @@ class Costs:
         start: what comes before the first epoch: data, network, for a detector its classifier.
         epoch: one epoch with its validation.
         evaluation: predicting and measuring after the last epoch.
+        reading: how the run comes to its images.
     """
 
     start: float
     epoch: float
     evaluation: float
+    reading: Reading | None = None
 
 
 @dataclass
@@ -82,9 +87,14 @@ class Rehearsal:
         began = time.perf_counter()
         loaders = Loaders(config, fabric, *image_statistics(config, data.train))
         few = _few(data, config)
+        reading = reading_of(_training_loader(loaders, data.train), len(data.validation))
+        if reading.workers:
+            config, few = _from_files(fabric, config, data)
+            loaders = replace(loaders, config=config)
         trainer = classify.build_trainer(fabric, config, few, loaders, directory, False)
         start += time.perf_counter() - began
-        epoch = _epoch(trainer, len(data.validation))
+        epoch = _epoch(trainer, len(data.validation), len(data.train) / len(few.train))
+        epoch = _beside(fabric, epoch, reading.seconds)
         each = seconds_per_pass(fabric, config, trainer.model, loaders, directory, few.test)
         if members := config.predict.ensemble:
             epoch, each = 0.0, each * len(members)
@@ -98,7 +108,7 @@ class Rehearsal:
             others = {title: found for title, (found, _) in loaded.items()}
             found = evaluation_cost(fabric, config, data, loaders, directory, others)
             self._evaluations[name] = found
-        return Costs(start, epoch, self._evaluations[name].seconds(each))
+        return Costs(start, epoch, self._evaluations[name].seconds(each), reading)
 
     def _segment(self, fabric: Fabric, config: RunConfig, directory: RunDirectory) -> Costs:
         data, start = self._loaded(load_splits, config.data)
@@ -163,13 +173,42 @@ def _others(config: RunConfig) -> dict[str, dict[str, Any]]:
     return {title: {"train": config.data, "test": spec} for title, spec in sets.items()}
 
 
-def _epoch(trainer: Trainer, validation: int) -> float:
-    """Training steps and, where there is one, validation, from a few batches of each."""
+def _training_loader(loaders: Loaders, train: ArrayDataset) -> TensorLoader:
+    return loaders.training(train, build_augmentation(loaders.config.augment))
+
+
+def _from_files(
+    fabric: Fabric, config: RunConfig, data: DataSplits
+) -> tuple[RunConfig, DataSplits]:
+    """A few decoded images of each part, and on a processor a small batch.
+
+    Large images make large steps, of which a plan can't wait for many.
+    """
+    batch = config.train.batch_size
+    if fabric.device.type == "cpu":
+        batch = min(batch, _BATCH_FROM_FILES)
+    train = config.train.model_copy(update={"batch_size": batch})
+    parts = (data.train, data.validation, data.test)
+    counts = (2 * batch, batch, batch)
+    few = [decoded_sample(part, count) for part, count in zip(parts, counts, strict=True)]
+    return config.model_copy(update={"train": train}), DataSplits(*few)
+
+
+def _beside(fabric: Fabric, network: float, reading: float) -> float:
+    """Seconds of both: an accelerator works while files are decoded, a processor does both."""
+    return network + reading if fabric.device.type == "cpu" else max(network, reading)
+
+
+def _epoch(trainer: Trainer, validation: int, share: float = 1.0) -> float:
+    """Training steps and, where there is one, validation, from a few batches of each.
+
+    `share` is how many times the trainer's images an epoch has.
+    """
     if trainer.config.epochs == 0:
         trainer.fit()
         return 0.0
     loader = trainer.validation_loader
-    steps = trainer.seconds_per_epoch(_steps(trainer))
+    steps = trainer.seconds_per_epoch(_steps(trainer)) * share
     if loader is None:
         return steps
 
