@@ -135,6 +135,19 @@ def test_bad_coco_boxes(tmp_path: Path, coco: dict[str, Any]) -> None:
     assert len(found.objects[0].labels) == 2
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [("images", "file_name", {}), ("images", "id", []), ("annotations", "category_id", None)],
+)
+def test_coco_values_of_another_kind(
+    tmp_path: Path, coco: dict[str, Any], section: str, key: str, value: object
+) -> None:
+    """Found by the campaign: they ended in a TypeError."""
+    coco[section][0][key] = value
+    with pytest.raises(ValueError, match=rf"{section}\[0\] has .* for {key}, which must be"):
+        read_coco_detection(_write(tmp_path, coco), tmp_path / "images")
+
+
 def test_bad_coco_files(tmp_path: Path, coco: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="needs a list 'annotations'"):
         read_coco_detection(_write(tmp_path, {"images": []}), tmp_path)

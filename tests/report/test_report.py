@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from sfumato._core.files import DamagedFileError
+from sfumato.cli import app
 from sfumato.report import (
     compare_methods,
     read_studies,
@@ -157,3 +160,37 @@ def test_figures_know_every_metric_that_they_draw(make_study: MakeStudy) -> None
     assert scores["nll"] == ["NLL", False]
     assert scores["validation_accuracy"] == ["validation accuracy", True]
     assert scores["train_loss"] == ["train loss", False]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("study.json", "{}"),
+        ("study.json", '{"title": {}, "methods": [""], "study": {}, "runs": []}'),
+        ("study.json", "[" * 100_000),
+        ("config.yaml", ""),
+        ("metrics.json", "true"),
+        ("log.jsonl", '{"seconds": []}'),
+    ],
+)
+@pytest.mark.parametrize("form", ["html", "csv"])
+def test_well_formed_files_that_say_something_else(
+    make_study: MakeStudy, name: str, content: str, form: str
+) -> None:
+    """Found by the campaign: such folders, which may be a stranger's, ended in a traceback."""
+    study = make_study({"plain": 0.0}, seeds=(0,))
+    (path,) = [study / name] if name == "study.json" else sorted(study.rglob(name))
+    path.write_text(content)
+    done = CliRunner().invoke(app, ["report", str(study), "--format", form])
+    assert isinstance(done.exception, DamagedFileError | None), done.exception
+
+
+def test_a_link_in_place_of_the_report_is_not_followed(make_study: MakeStudy) -> None:
+    study = make_study({"plain": 0.0}, seeds=(0,))
+    outside = study.parent / "outside"
+    outside.mkdir()
+    (study / "report").symlink_to(outside)
+    with pytest.raises(DamagedFileError, match="is a link"):
+        write_report(study)
+    assert not list(outside.iterdir())
+    assert write_report(study, study / "report" / "here").exists()

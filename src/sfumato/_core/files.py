@@ -79,7 +79,7 @@ def read_json(path: Path) -> Any:
     """Read JSON, naming the file and the remedy where it is broken."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # of the encoding or of the content
+    except (ValueError, RecursionError) as error:  # of the encoding, the content or its depth
         raise damaged(path, f"not valid JSON: {error}") from None
 
 
@@ -89,7 +89,7 @@ def read_json_lines(path: Path) -> list[Any]:
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             values.append(json.loads(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise damaged(path, f"line {number} is not valid JSON: {error}") from None
     return values
 

@@ -218,12 +218,14 @@ def report(
         return
     from sfumato.report import compare_methods, read_studies
     from sfumato.report.export import FORMATS, write_table
+    from sfumato.report.read import understood
 
-    findings = compare_methods(read_studies(folders))
-    if out is None:
-        typer.echo(FORMATS[form](findings), nl=False)
-    else:
-        write_table(findings, form, out)
+    with understood(folders):
+        findings = compare_methods(read_studies(folders))
+        if out is None:
+            typer.echo(FORMATS[form](findings), nl=False)
+        else:
+            write_table(findings, form, out)
 
 
 def _run_and_report(
@@ -291,12 +293,14 @@ def _say(line: str) -> None:
 
 def _show(folders: list[Path], out: Path | None) -> Path:
     from sfumato.report import compare_methods, read_studies, recommend, write_report
+    from sfumato.report.read import understood
     from sfumato.report.table import results_tables
 
-    findings = compare_methods(read_studies(folders))
-    for table in results_tables(findings):
-        console.print(table)
-    console.print(Text(recommend(findings).text))
-    page = write_report(folders, out)
+    with understood(folders):
+        findings = compare_methods(read_studies(folders))
+        for table in results_tables(findings):
+            console.print(table)
+        console.print(Text(recommend(findings).text))
+        page = write_report(folders, out)
     say_where("Report", page)
     return page

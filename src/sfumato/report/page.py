@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from sfumato._core.files import remove_leftovers, write_text
+from sfumato._core.files import DamagedFileError, remove_leftovers, write_text
 from sfumato.report.document import asset, embedded, head, script_of
 from sfumato.report.findings import Findings, compare_methods
 from sfumato.report.merge import read_studies
@@ -29,6 +29,11 @@ def write_report(folder: Path | Sequence[Path], out: Path | None = None) -> Path
     folders = [folder] if isinstance(folder, Path) else list(folder)
     results = read_studies(folders)
     place = out or folders[0] / "report"
+    if out is None and place.is_symlink():  # a stranger's folder may lead anywhere
+        raise DamagedFileError(
+            f"{place} is a link, and no study writes one: remove it, or say where the page goes "
+            "(--out)"
+        )
     findings = compare_methods(results)
     content = payload(results, findings)
     page = place / "index.html"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sfumato._core.files import read_arrays, read_json, read_json_lines, read_yaml
+from sfumato._core.files import (
+    DamagedFileError,
+    read_arrays,
+    read_json,
+    read_json_lines,
+    read_yaml,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,24 @@ class StudyResults:
     methods: list[MethodResults]
     environment: dict[str, Any] = field(default_factory=dict)
     profiles: dict[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def understood(folders: Sequence[Path]) -> Iterator[None]:
+    """Say which folder's results can't be shown, where they hold something else than we write.
+
+    Files from others may be well-formed and still lack a number or have a word in its place. What
+    reads them is one command, so one place turns whatever that does into a message.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        names = ", ".join(map(str, folders))
+        raise DamagedFileError(
+            f"{names}: the results hold something else than Sfumato writes "
+            f"({type(error).__name__}: {error}). They were changed, or another version wrote them: "
+            "give 'sfumato run' again in a new folder."
+        ) from error
 
 
 def read_study(folder: Path) -> StudyResults:

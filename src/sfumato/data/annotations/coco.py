@@ -63,26 +63,35 @@ def coco_image(root: Path, entry: dict[str, Any]) -> Path | None:
     return path if is_inside and path.is_file() else None
 
 
+_NUMBER, _KEY = (int, float), (int, str)
+_NEEDED: dict[str, dict[str, tuple[type, ...]]] = {
+    "images": {"id": _KEY, "file_name": (str,), "width": _NUMBER, "height": _NUMBER},
+    "annotations": {"image_id": _KEY, "category_id": _KEY, "bbox": (list,)},
+    "categories": {"id": _KEY, "name": _KEY},
+}
+
+
 def coco_content(file: Path) -> dict[str, list[dict[str, Any]]]:
     """The JSON of a COCO file, all entries of which have the keys that readers need."""
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file; expected COCO's instances JSON")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{file}: not readable as JSON: {error}") from error
-    needed = {
-        "images": {"id", "file_name", "width", "height"},
-        "annotations": {"image_id", "category_id", "bbox"},
-        "categories": {"id", "name"},
-    }
-    for section, keys in needed.items():
+    for section, keys in _NEEDED.items():
         entries = content.get(section) if isinstance(content, dict) else None
         if not isinstance(entries, list):
             raise ValueError(f"{file}: needs a list {section!r}")
         for number, entry in enumerate(entries):
-            if not isinstance(entry, dict) or keys - set(entry):
+            if not isinstance(entry, dict) or set(keys) - set(entry):
                 raise ValueError(f"{file}: {section}[{number}] needs the keys {sorted(keys)}")
+            for key, kinds in keys.items():
+                if not isinstance(entry[key], kinds):
+                    raise ValueError(
+                        f"{file}: {section}[{number}] has {entry[key]!r} for {key}, which must be "
+                        f"{' or '.join(kind.__name__ for kind in kinds)}"
+                    )
     return content
 
 
