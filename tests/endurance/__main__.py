@@ -28,13 +28,14 @@ from tests.endurance.kills import KILLS
 from tests.endurance.load import LOAD, ROWS
 from tests.endurance.losses import LOSSES
 from tests.endurance.metrics import SCORES
+from tests.endurance.pages import PAGES
 from tests.endurance.smoothing import MAPS
 from tests.endurance.studies import STUDIES
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "endurance.json"
 ATTACKS: dict[str, Attack] = {
-    each.name: each for each in (LOSSES, SCORES, MAPS, FILES, STUDIES, KERNELS, KILLS, LOAD)
+    each.name: each for each in (LOSSES, SCORES, MAPS, FILES, PAGES, STUDIES, KERNELS, KILLS, LOAD)
 }
 
 

@@ -224,7 +224,7 @@ def _read_pictures(path: Path) -> object:
 
 
 @cache
-def _study_folder() -> dict[str, bytes]:
+def study_folder() -> dict[str, bytes]:
     """The files of a study of one run, by their names."""
     data = {"name": "scenes", "train": 8, "validation": 4, "test": 6, "size": 16}
     content = {"data": data, "model": {"name": "resnet", "depth": 8, "width": 2}}
@@ -245,11 +245,11 @@ def _part_of_study(name: str) -> Kind:
     """The folder of a study whose file of this name is the given one, read by its report."""
 
     def place(top: Path) -> Path:
-        (found,) = (each for each in _study_folder() if Path(each).parts[-1] == name)
+        (found,) = (each for each in study_folder() if Path(each).parts[-1] == name)
         return top / "study" / found
 
     def write(path: Path) -> None:
-        for each, content in _study_folder().items():
+        for each, content in study_folder().items():
             file = path.parent / "study" / each
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)

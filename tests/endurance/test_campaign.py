@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from sfumato import labels
-from tests.endurance import files, kills, load, losses, metrics, smoothing, studies
+from tests.endurance import files, kills, load, losses, metrics, pages, smoothing, studies
 from tests.endurance.__main__ import read_records, write_records
 from tests.endurance.campaign import Attack, BrokenPromiseError, Drawn, Record, run_campaign
 
@@ -103,6 +104,22 @@ def test_load_sees_memory_and_handles_that_grow(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(load, "handles", iter((3, 3, 3, 4)).__next__)
     with pytest.raises(BrokenPromiseError, match="mbls, 40: 1 more files are open"):
         load.steps_of_a_loss("mbls", 40)
+
+
+@pytest.mark.slow
+def test_a_page_that_takes_a_name_for_markup_is_found(
+    browser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def careless(folder: Path, dice: object) -> Path:
+        page = folder / "page.html"
+        page.write_text(f"<title>fine</title><table></table>{pages.SCRIPTS[0]}")
+        return page
+
+    monkeypatch.setattr(pages, "_browser", lambda: browser)
+    assert pages.PAGES.trial(0) == {"study": 1}
+    monkeypatch.setattr(pages, "KINDS", {"careless": careless})
+    with pytest.raises(BrokenPromiseError, match="a script of a name has run"):
+        pages.PAGES.trial(0)
 
 
 @pytest.mark.slow
