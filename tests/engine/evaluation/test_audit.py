@@ -172,3 +172,11 @@ def test_command(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     assert done.status == 2
     assert "broken.npz: can't be read" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_two_right_predictions_are_no_evidence() -> None:
+    probs = torch.tensor([[0.7, 0.3], [0.4, 0.6]])
+    model = audit([PredictionFile("two", torch.tensor([0, 1]), probs=probs)])["models"][0]
+    assert model["verdict"] == "no miscalibration found"
+    low, high = model["gap"]["interval"]
+    assert low < -0.35 < 0 < high

@@ -46,7 +46,7 @@ def test_a_file_of_histograms(tmp_path: Path, sfumato: Callable[..., Any]) -> No
     assert "nll" not in model["metrics"]
     excess = (arrays["confidence"] - arrays["correct"]).sum(1) / 500
     assert model["gap"]["gap"] == pytest.approx(excess.mean())
-    width = 1.959964 * excess.std(ddof=1) / np.sqrt(8)
+    width = 2.364624 * excess.std(ddof=1) / np.sqrt(8)
     assert model["gap"]["interval"][1] == pytest.approx(excess.mean() + width)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +181,7 @@ def test_sums_of_images_count_images_as_units() -> None:
     one = gap_of("", part_sums(part, 1, confidence, correct, None)[0])
     assert one["gap"] == pytest.approx(float((confidence - correct.double()).mean()))
     error = float((confidence - correct.double()).std()) / 20
-    assert one["interval"][1] - one["gap"] == pytest.approx(1.959964 * error, rel=1e-6)
+    assert one["interval"][1] - one["gap"] == pytest.approx(1.965927 * error, rel=1e-6)
     ten = part_sums(
         part.repeat_interleave(10),
         1,
@@ -244,6 +246,16 @@ def test_an_opened_file_leaves_nothing_behind(tmp_path: Path) -> None:
     finally:
         gc.enable()
     assert kept == []
+
+
+def test_a_killed_worker_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*args: Any) -> None:
+        raise BrokenProcessPool("terminated abruptly")
+
+    monkeypatch.setattr(ProcessPoolExecutor, "map", killed)
+    jobs = [Job(Path("a.csv")), Job(Path("b.csv"))]
+    with pytest.raises(PredictionFileError, match="ended from outside.*take fewer workers"):
+        tally(jobs, Reading(), workers=2, bar=Bar())
 
 
 @pytest.mark.slow

@@ -230,6 +230,15 @@ def test_wrong_text_files(tmp_path: Path, name: str, text: str, message: str) ->
         read_any(_text(tmp_path, name, text))
 
 
+def test_rows_of_other_sizes_are_left_out(tmp_path: Path) -> None:
+    """One row of each kind: what is no row doesn't decide how many classes there are."""
+    text = '{"label": 0, "probs": [0.5, 0.5]}\n{"label": 0, "probs": [0.5, 0.2, 0.3]}\nno row\n'
+    skipped: Counter[str] = Counter()
+    found = read_any(_text(tmp_path, "a.jsonl", text), Reading(on_bad_row="skip"), skipped)
+    assert len(found) == 1
+    assert skipped["mixed sizes"] == 2
+
+
 def test_label_maps_and_void(tmp_path: Path) -> None:
     logits = np.zeros((2, 3, 4, 4), np.float32)
     labels = np.full((2, 4, 4), 255)

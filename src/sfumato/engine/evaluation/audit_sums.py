@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -63,14 +62,19 @@ def _sums(part: Tensor, weights: Tensor | None, parts: int) -> Tensor:
 
 
 def gap_of(name: str, sums: Tensor, *, tests: int = 1) -> dict[str, Any]:
-    """Mean of confidence minus correctness, with a normal interval that allows for `tests`."""
+    """Mean of confidence minus correctness, with Student's interval that allows for `tests`.
+
+    A normal one would call a model wrong on the evidence of two predictions.
+    """
+    from scipy.special import stdtrit
+
     count, hits, mass, squares, products, sizes, units = sums.tolist()
     gap = (mass - hits) / count if count else math.nan
     low = high = math.nan
     if units > 1:
         spread = max(squares - 2 * gap * products + gap**2 * sizes, 0.0)
         error = math.sqrt(spread * units / (units - 1)) / count
-        width = NormalDist().inv_cdf(1 - 0.025 / tests) * error
+        width = float(stdtrit(units - 1, 1 - 0.025 / tests)) * error
         low, high = gap - width, gap + width
     direction = "overconfident" if low > 0 else "underconfident" if high < 0 else "can't tell"
     return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -93,8 +94,14 @@ def _results(run: Any, jobs: Sequence[Job], workers: int, ray: str | None) -> It
     if ray is not None:
         yield from _on_ray(run, jobs, ray)
     elif workers > 1 and len(jobs) > 1:
-        with ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn")) as pool:
-            yield from pool.map(run, jobs)
+        try:
+            with ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn")) as pool:
+                yield from pool.map(run, jobs)
+        except BrokenProcessPool:
+            raise PredictionFileError(
+                "a process of --workers was ended from outside, by a lack of memory perhaps; take "
+                "fewer workers"
+            ) from None
     else:
         yield from map(run, jobs)
 

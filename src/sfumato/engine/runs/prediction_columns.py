@@ -42,7 +42,9 @@ def matrix(checks: RowChecks, names: list[str], columns: list[np.ndarray]) -> np
     if column.dtype != object or not any(isinstance(value, list) for value in column):
         return numbers(checks, names[0], column)
     sizes = np.array([len(value) if isinstance(value, list) else 0 for value in column])
-    usual = int(np.bincount(sizes).argmax())
+    counts = np.bincount(sizes)
+    counts[0] = 0  # rows without any are not usual, however many
+    usual = int(counts.argmax())
     checks.refuse(
         sizes != usual,
         "mixed sizes",
@@ -52,7 +54,7 @@ def matrix(checks: RowChecks, names: list[str], columns: list[np.ndarray]) -> np
         ),
     )
     filled = [
-        value if size == usual else [math.nan] * usual
+        value if size == usual and size else [math.nan] * usual
         for value, size in zip(column, sizes, strict=True)
     ]
     return np.array(filled, dtype=np.float64)
