@@ -57,6 +57,27 @@ def test_camvid_folder_and_tar_are_the_same(camvid_folder: Path, tmp_path: Path)
     assert load_camvid(root=camvid_folder, limit_train=2).train.index.tolist() == [0, 1]
 
 
+def test_camvid_frames_between_labelled_ones(camvid_folder: Path) -> None:
+    """They are void, in their place of the video, and only where nothing is learnt or chosen."""
+    for part in ("train", "val", "test"):
+        for number in (10, 20):
+            source = camvid_folder / part / "Seq05VD_f00000.png"
+            (camvid_folder / part / f"Seq05VD_f{number:05d}.png").write_bytes(source.read_bytes())
+    with pytest.raises(ValueError, match="no labels for this image; unlabelled: true takes"):
+        load_camvid(root=camvid_folder)
+    data = load_camvid(root=camvid_folder, unlabelled=True, size=(3, 4))
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [3, 3, 5]
+    assert [bool((labels != -100).any()) for labels in data.test.labels] == [
+        *(True, False, False, True, True)
+    ]
+    assert data.test.stream is not None
+    assert data.test.stream.tolist() == [0, 0, 0, 0, 1]
+    for path in (camvid_folder / "testannot").iterdir():
+        path.unlink()
+    with pytest.raises(ValueError, match="no labels for this image"):
+        load_camvid(root=camvid_folder, unlabelled=True)
+
+
 def test_camvid_scaled(camvid_folder: Path) -> None:
     """Labels are picked and never mixed: every second of every second row."""
     whole = load_camvid(root=camvid_folder).test
@@ -139,6 +160,28 @@ def test_voc_through_torchvision(tmp_path: Path) -> None:
     assert whole.images[0, :, 13:].unique().tolist() == [0]
     with pytest.raises(FileNotFoundError, match="download: true"):
         load_voc_segmentation(root=tmp_path / "empty")
+    _augmented(base, tmp_path)
+
+
+def _augmented(base: Path, root: Path) -> None:
+    """The list of SBD with its own label maps, in both forms in which it is written."""
+    with pytest.raises(FileNotFoundError, match=r"trainaug\.txt: not there; train_list: trainaug"):
+        load_voc_segmentation(root=root, size=20, train_list="trainaug")
+    listed = base / "ImageSets" / "Segmentation" / "trainaug.txt"
+    (base / "SegmentationClassAug").mkdir()
+    for name in ("a", "b", "e", "f"):
+        Image.fromarray(np.full((40, 60), 7, np.uint8)).save(
+            base / f"SegmentationClassAug/{name}.png"
+        )
+        Image.fromarray(np.zeros((40, 60, 3), np.uint8)).save(base / f"JPEGImages/{name}.jpg")
+    listed.write_text("a\nb\n\n/JPEGImages/e.jpg /SegmentationClassAug/e.png\nf\n")
+    data = load_voc_segmentation(root=root, size=20, train_list="trainaug", validation=1)
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [3, 1, 1]
+    assert data.train.labels[0].unique().tolist() == [7]
+    assert 15 in data.test.labels[0].unique().tolist()
+    listed.write_text("a\ng\n")
+    with pytest.raises(FileNotFoundError, match=r"g\.jpg, which is not there"):
+        load_voc_segmentation(root=root, size=20, train_list="trainaug")
 
 
 def test_scene_streams_are_frames_in_order() -> None:

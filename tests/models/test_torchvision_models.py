@@ -10,7 +10,9 @@ import torch
 from torch import nn
 from torchvision import models
 
-from sfumato.models import torchvision_model
+from sfumato.engine.config.library_networks import check_pretrained
+from sfumato.models import torchvision_model, torchvision_segmentation
+from sfumato.models.torchvision_segmentation import backbone_of
 
 
 def test_builds_with_the_wanted_classes() -> None:
@@ -71,3 +73,29 @@ def test_what_torchvision_does_not_have() -> None:
         torchvision_model("vit_b_16", num_classes=7, image_size=(32, 48))
     with pytest.raises(ValueError, match=r"can't build vit_h_14.*image_size: 224"):
         torchvision_model("vit_h_14", num_classes=7, image_size=(32, 32))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lraspp_mobilenet_v3_large", pytest.param("deeplabv3_resnet50", marks=pytest.mark.slow)],
+)
+def test_a_segmentation_network_starts_from_the_weights_of_a_classifier(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    build = models.get_model
+    trained = build(backbone_of(name), weights=None)
+
+    def stub(which: str, *, weights: str | None, **options: Any) -> nn.Module:
+        return build(which, weights=None, **options) if weights is None else trained
+
+    monkeypatch.setattr(models, "get_model", stub)
+    network = torchvision_segmentation(name, num_classes=3, weights_backbone="IMAGENET1K_V1")
+    found, given = network.network.backbone.state_dict(), trained.state_dict()
+    for key, value in found.items():
+        assert torch.equal(value, given.get(key, given.get(f"features.{key}")))
+    with pytest.raises(ValueError, match="hold those of the backbone"):
+        torchvision_segmentation(
+            name, num_classes=3, weights="DEFAULT", weights_backbone="IMAGENET1K_V1"
+        )
+    with pytest.raises(ValueError, match="torchvision has no weights 'BEST' of"):
+        check_pretrained(f"torchvision:{name}", None, "BEST")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from sfumato._core.checks import check_integer
 from sfumato.data.archives import unpacked
 from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.decode import ReadImage, ReadLabels
+from sfumato.data.decode import File, Picture, ReadImage, ReadLabels, image_size
 from sfumato.data.file_tensor import FileTensor
 from sfumato.data.holding import InMemory, held, memory_of_archive
 
@@ -45,6 +47,7 @@ def load_camvid(
     limit_train: int | None = None,
     size: tuple[int, int] | None = None,
     in_memory: InMemory = None,
+    unlabelled: bool | None = None,
 ) -> DataSplits:
     """Train, validation and test sets of CamVid, as published (367 / 101 / 233 frames).
 
@@ -61,6 +64,9 @@ def load_camvid(
             None keeps their own.
         in_memory: keep decoded frames and labels in memory; without it files are decoded when
             needed. "auto" where they fit into 2 GB, and always those of an archive.
+        unlabelled: test images without labels, frames of the video between the labelled ones, are
+            kept with void labels: temporal smoothing sees them, metrics don't count them. Without
+            it an image without labels is an error. Training and validation leave them out.
 
     Raises:
         FileNotFoundError: nothing there, or not this layout.
@@ -71,34 +77,47 @@ def load_camvid(
         check_integer("size", side, low=1)
     path = Path(root).expanduser()
     if path.is_dir():
-        return _splits(path, limit_train, size, in_memory)
+        return _splits(path, limit_train, size, in_memory, bool(unlabelled))
     if not path.is_file():
         raise FileNotFoundError(f"root={str(root)!r}: no such folder or tar file of CamVid")
     with unpacked(path) as folder:
-        return _splits(folder, limit_train, size, memory_of_archive(path, in_memory))
+        kept = memory_of_archive(path, in_memory)
+        return _splits(folder, limit_train, size, kept, bool(unlabelled))
 
 
 def _splits(
-    root: Path, limit_train: int | None, size: tuple[int, int] | None, in_memory: InMemory
+    root: Path,
+    limit_train: int | None,
+    size: tuple[int, int] | None,
+    in_memory: InMemory,
+    unlabelled: bool,
 ) -> DataSplits:
-    train, validation, test = (_part(root, part, size) for part in _PARTS)
+    train, validation, test = (_part(root, part, size, unlabelled) for part in _PARTS)
     if limit_train is not None:
         check_integer("limit_train", limit_train, low=1, high=len(train))
         train = train.subset(torch.arange(limit_train) * len(train) // limit_train)
     return held(DataSplits(train, validation, test), in_memory)
 
 
-def _part(root: Path, part: str, size: tuple[int, int] | None) -> ArrayDataset:
+def _part(root: Path, part: str, size: tuple[int, int] | None, unlabelled: bool) -> ArrayDataset:
     found = {path.name: path for path in _pictures(root, part)}
     if not found:
         raise FileNotFoundError(
             f"root={str(root)!r} has no images in {part!r}; CamVid needs the folders train, val, "
             "test and trainannot, valannot, testannot of PNG files"
         )
-    labels = {path.name: path for path in _pictures(root, f"{part}annot")}
+    labels: dict[str, File] = {path.name: path for path in _pictures(root, f"{part}annot")}
     missing = [name for name in found if name not in labels]
-    if missing:
-        raise ValueError(f"{part}annot/{missing[0]}: no labels for this image")
+    if missing and not (unlabelled and len(missing) < len(found)):
+        raise ValueError(
+            f"{part}annot/{missing[0]}: no labels for this image; unlabelled: true takes images "
+            "without labels for frames between the others"
+        )
+    for name in missing:
+        if part == "test":
+            labels[name] = _void_labels(found[name])
+        else:
+            del found[name]
     return ArrayDataset(
         FileTensor.of(list(found.values()), ReadImage(stretched=size)),
         FileTensor.of(
@@ -111,6 +130,13 @@ def _part(root: Path, part: str, size: tuple[int, int] | None) -> ArrayDataset:
         stream=stream_numbers([Path(name).stem for name in found]),
         background=_BACKGROUND,
     )
+
+
+def _void_labels(image: Path) -> Picture:
+    """The label map of a frame without labels: void, and as large as its image."""
+    encoded = BytesIO()
+    Image.new("L", image_size(image), _FILE_VOID).save(encoded, format="PNG")
+    return Picture(f"labels of {image.name}", encoded.getvalue())
 
 
 def _pictures(root: Path, folder: str) -> list[Path]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import torch
 
-from sfumato._core.checks import check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import ReadImage, ReadLabels
 from sfumato.data.file_tensor import FileTensor
@@ -46,6 +48,7 @@ def load_voc_segmentation(
     download: bool = False,
     size: int = 256,
     whole: bool | None = None,
+    train_list: Literal["train", "trainaug"] | None = None,
     validation: float | int = 0.1,
     limit_train: int | None = None,
     seed: int = 0,
@@ -64,6 +67,9 @@ def load_voc_segmentation(
         download: fetch it (2 GB) if it is not there. Nothing is fetched without it.
         size: side of the square in pixels.
         whole: pad images to the square instead of cropping them.
+        train_list: "train" (None is the same), or "trainaug": the 10,582 images with the labels of
+            SBD, as `ImageSets/Segmentation/trainaug.txt` and `SegmentationClassAug` beside VOC's
+            own `SegmentationClass`, the layout in which they are passed on.
         validation: share or count of training images.
         limit_train: size of the training set. None keeps all.
         seed: of the split.
@@ -71,16 +77,22 @@ def load_voc_segmentation(
             needed. "auto" where they fit into 2 GB, which those of the original do at 256 pixels.
 
     Raises:
-        FileNotFoundError: the files are not in `root` and `download` is off.
+        FileNotFoundError: the files are not in `root` and `download` is off, or those of SBD are
+            not there, which nothing downloads.
     """
     check_integer("size", size, low=16)
+    if train_list is not None:
+        check_choice("train_list", train_list, ("train", "trainaug"))
     folder = Path(root).expanduser()
-    train, test = (_part(folder, part, download, size, bool(whole)) for part in ("train", "val"))
+    own, tested = (_files(folder, part, download) for part in ("train", "val"))
+    learnt = _augmented_files(folder) if train_list == "trainaug" else own
+    train, test = (_part(*files, size, whole=bool(whole)) for files in (learnt, tested))
     parts = with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
     return held(parts, in_memory)
 
 
-def _part(root: Path, part: str, download: bool, size: int, whole: bool) -> ArrayDataset:
+def _files(root: Path, part: str, download: bool) -> tuple[list[Path], list[Path]]:
+    """Images and label maps of a part of VOC."""
     from torchvision.datasets import VOCSegmentation
 
     try:
@@ -92,12 +104,35 @@ def _part(root: Path, part: str, download: bool, size: int, whole: bool) -> Arra
             f"PASCAL VOC 2012 is not in root={str(root)!r} ({error}). Say download: true to fetch "
             "it there, or point root at the folder that holds VOCdevkit"
         ) from error
+    return [Path(each) for each in source.images], [Path(each) for each in source.masks]
+
+
+def _augmented_files(root: Path) -> tuple[list[Path], list[Path]]:
+    """Images and label maps of the list of SBD."""
+    folder = root / "VOCdevkit" / "VOC2012"
+    listed, labels = folder / "ImageSets/Segmentation/trainaug.txt", folder / "SegmentationClassAug"
+    for path in (listed, labels):
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{path}: not there; train_list: trainaug needs the list and the label maps of "
+                "SBD in VOC's layout, which torchvision does not download"
+            )
+    names = [Path(line.split()[0]).stem for line in listed.read_text().splitlines() if line.strip()]
+    files = (
+        [folder / "JPEGImages" / f"{name}.jpg" for name in names],
+        [labels / f"{name}.png" for name in names],
+    )
+    missing = next((path for path in (*files[0], *files[1]) if not path.is_file()), None)
+    if not names or missing is not None:
+        raise FileNotFoundError(f"{listed}: names no image, or {missing}, which is not there")
+    return files
+
+
+def _part(images: Sequence[Path], masks: Sequence[Path], size: int, *, whole: bool) -> ArrayDataset:
     return ArrayDataset(
+        FileTensor.of(images, ReadImage(size, padded=whole, draft=False)),
         FileTensor.of(
-            [Path(each) for each in source.images], ReadImage(size, padded=whole, draft=False)
-        ),
-        FileTensor.of(
-            [Path(each) for each in source.masks],
+            masks,
             ReadLabels(len(VOC_CLASSES), _FILE_VOID, VOID, size, padded=whole),
             dtype=torch.int64,
         ),

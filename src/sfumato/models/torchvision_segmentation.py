@@ -28,7 +28,7 @@ def is_segmentation_model(name: str) -> bool:
 
 
 def torchvision_segmentation(
-    name: str, *, num_classes: int, weights: str | None = None
+    name: str, *, num_classes: int, weights: str | None = None, weights_backbone: str | None = None
 ) -> PixelLogits:
     """Build `torchvision.models.segmentation.<name>`, giving logits for `num_classes`.
 
@@ -39,9 +39,11 @@ def torchvision_segmentation(
             where they have another size.
         weights: a weights name such as `DEFAULT`; asks torchvision to download them. None
             (default) starts from scratch, backbone included, and downloads nothing.
+        weights_backbone: the same for the classifier that it is built on alone, as
+            `IMAGENET1K_V1`; the papers begin with these.
 
     Raises:
-        ValueError: torchvision has no such segmentation network.
+        ValueError: torchvision has no such segmentation network, or both kinds of weights.
 
     Example:
         >>> import torch
@@ -54,10 +56,36 @@ def torchvision_segmentation(
     if not is_segmentation_model(name):
         known = ", ".join(models.list_models(module=models.segmentation))
         raise ValueError(f"torchvision has no segmentation model {name!r}; it has {known}")
+    if weights is not None and weights_backbone is not None:
+        raise ValueError(
+            f"weights {weights!r} hold those of the backbone: leave weights_backbone "
+            f"({weights_backbone!r}) out"
+        )
     network = models.get_model(name, weights=None, weights_backbone=None, num_classes=num_classes)
     if weights is not None:
         found = fetch_weights(name, weights)
         # Of training with two losses, which this network is not given.
         state = {key: v for key, v in found.items() if not key.startswith("aux_classifier.")}
         fit_weights(network, state, f"{weights} of torchvision:{name}")
+    if weights_backbone is not None:
+        _fit_backbone(network.backbone, backbone_of(name), weights_backbone)
     return PixelLogits(network)
+
+
+def backbone_of(name: str) -> str:
+    """The classifier that a segmentation network is built on.
+
+    Example:
+        >>> backbone_of("deeplabv3_mobilenet_v3_large")
+        'mobilenet_v3_large'
+    """
+    return name.partition("_")[2]
+
+
+def _fit_backbone(backbone: nn.Module, name: str, weights: str) -> None:
+    """A trunk is the classifier's layers, or its `features`, without what comes after them."""
+    found = fetch_weights(name, weights)
+    own = backbone.state_dict()
+    state = {key.removeprefix("features."): value for key, value in found.items()}
+    source = f"{weights} of torchvision:{name}"
+    fit_weights(backbone, {key: v for key, v in state.items() if key in own}, source)

@@ -138,13 +138,14 @@ def build_network(
 
 def without_weights(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The same network from scratch: no file is read, nothing is downloaded."""
-    sources = ("weights", "weights_digest", "pretrained")
+    sources = ("weights", "weights_digest", "pretrained", "weights_backbone")
     return {key: value for key, value in spec.items() if key not in sources}
 
 
 def without_download(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The same network, from its file of weights or from scratch."""
-    return {key: value for key, value in spec.items() if key != "pretrained"}
+    downloads = ("pretrained", "weights_backbone")
+    return {key: value for key, value in spec.items() if key not in downloads}
 
 
 def build_augmentation(spec: Spec | None) -> BatchAugment | None:

@@ -21,6 +21,7 @@ from sfumato.models import (
 )
 from sfumato.models.timm_models import check_timm_weights
 from sfumato.models.torchvision_models import check_weights
+from sfumato.models.torchvision_segmentation import backbone_of
 
 SmoothStages = list[int] | list[str] | None
 
@@ -49,6 +50,7 @@ def torchvision_network(
     smooth_stages: SmoothStages = None,
     dropout: float = 0.0,
     blur_pool: bool | None = None,
+    weights_backbone: bool | str | None = None,
 ) -> nn.Module:
     """Any classifier or segmentation network of torchvision, smoothed and with dropout on demand.
 
@@ -63,6 +65,8 @@ def torchvision_network(
         smooth_stages: as `stages` of the mapping, or names of modules; all stages if None.
         dropout: rate of the dropout to insert.
         blur_pool: whether to blur before each subsampling; see `add_blur_pool`.
+        weights_backbone: of a segmentation network, download the weights of the classifier that it
+            is built on: True for the best ones, or their name.
     """
     if in_channels != 3:
         raise ValueError(f"torchvision models take 3 channels, the data has {in_channels}")
@@ -73,7 +77,17 @@ def torchvision_network(
             raise ValueError(
                 f"image_size is for classifiers; torchvision:{name} labels the pixels of the data"
             )
-        model: nn.Module = torchvision_segmentation(name, num_classes=num_classes, weights=weights)
+        model: nn.Module = torchvision_segmentation(
+            name,
+            num_classes=num_classes,
+            weights=weights,
+            weights_backbone=_weights_name(weights_backbone),
+        )
+    elif weights_backbone:
+        raise ValueError(
+            f"weights_backbone is for segmentation networks; torchvision:{name} is a classifier: "
+            "say pretrained"
+        )
     else:
         model = torchvision_model(name, num_classes=num_classes, weights=weights, image_size=size)
     image = torch.zeros(2, 3, *size)
@@ -125,12 +139,15 @@ def timm_network(
     return _prepared(model, image, image_size, smooth, smooth_stages, dropout)
 
 
-def check_pretrained(name: str, pretrained: bool | str | None) -> None:
+def check_pretrained(
+    name: str, pretrained: bool | str | None, weights_backbone: bool | str | None = None
+) -> None:
     """Raise unless the library of a network knows these weights; fetches nothing.
 
     Args:
         name: as a study names it, `timm:NAME` or `torchvision:NAME`.
         pretrained: what the study says.
+        weights_backbone: what it says of the backbone of a segmentation network.
     """
     library, _, inner = name.partition(":")
     checks: dict[str, Callable[[str, str], None]] = {
@@ -140,6 +157,9 @@ def check_pretrained(name: str, pretrained: bool | str | None) -> None:
     weights = _weights_name(pretrained)
     if weights is not None and library in checks:
         checks[library](inner, weights)
+    backbone = _weights_name(weights_backbone)
+    if backbone is not None and is_segmentation_model(inner):
+        check_weights(backbone_of(inner), backbone)
 
 
 def _weights_name(pretrained: bool | str | None) -> str | None:

@@ -265,7 +265,8 @@ def _build_trained(config: RunConfig, given: _Images) -> nn.Module:
 
 
 def _build_classifier(config: RunConfig, given: _Images) -> nn.Module:
-    check_pretrained(config.model["name"], config.model.get("pretrained"))
+    model = config.model
+    check_pretrained(model["name"], model.get("pretrained"), model.get("weights_backbone"))
     return build_network(
         without_download(config.model),
         num_classes=given.num_classes,
