@@ -254,7 +254,7 @@ def test_a_killed_worker_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ProcessPoolExecutor, "map", killed)
     jobs = [Job(Path("a.csv")), Job(Path("b.csv"))]
-    with pytest.raises(PredictionFileError, match="ended from outside.*take fewer workers"):
+    with pytest.raises(PredictionFileError, match=r"ended from outside.*take fewer workers"):
         tally(jobs, Reading(), workers=2, bar=Bar())
 
 

@@ -64,7 +64,8 @@ def _sums(part: Tensor, weights: Tensor | None, parts: int) -> Tensor:
 def gap_of(name: str, sums: Tensor, *, tests: int = 1) -> dict[str, Any]:
     """Mean of confidence minus correctness, with Student's interval that allows for `tests`.
 
-    A normal one would call a model wrong on the evidence of two predictions.
+    A normal one would call a model wrong on the evidence of two predictions. Where all were right,
+    or all wrong, how much outcomes vary was not seen: one more unit of the other kind is assumed.
     """
     from scipy.special import stdtrit
 
@@ -73,6 +74,7 @@ def gap_of(name: str, sums: Tensor, *, tests: int = 1) -> dict[str, Any]:
     low = high = math.nan
     if units > 1:
         spread = max(squares - 2 * gap * products + gap**2 * sizes, 0.0)
+        spread += (count / units) ** 2 if hits in (0, count) else 0.0
         error = math.sqrt(spread * units / (units - 1)) / count
         width = float(stdtrit(units - 1, 1 - 0.025 / tests)) * error
         low, high = gap - width, gap + width
