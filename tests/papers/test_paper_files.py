@@ -29,6 +29,7 @@ SETS: dict[str, dict[str, Any]] = {
     "camvid": {"name": "random_sets:maps", "classes": 11, "height": 32, "width": 48},
     "voc_segmentation": {"name": "random_sets:maps", "classes": 21, "height": 64, "width": 64},
     "folder": {"name": "random_sets:images", "classes": 1000, "size": 64},
+    "cub": {"name": "random_sets:images", "classes": 200, "size": 64},
     "annotated": {"name": "random_sets:images", "classes": 1000, "size": 64},
     "coco": {"name": "scene_objects", "size": 48, "train": 2, "validation": 1, "test": 1},
 }

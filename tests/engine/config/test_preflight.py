@@ -92,6 +92,23 @@ def test_images_that_are_too_small_for_the_network(tiny: Content, tmp_path: Path
     )
 
 
+def test_images_that_are_too_small_for_a_network_of_ours(tiny: Content) -> None:
+    small = {"name": "scenes", "size": 16, "train": 8, "validation": 4, "test": 4}
+    _fails(
+        {**tiny, "data": small, "model": {"name": "vgg", "width": 2}},
+        "model vgg: it does not take images of 16 x 16 pixels .*choose another network",
+    )
+
+
+def test_one_image_has_no_interval(tiny: Content) -> None:
+    few = {"name": "scenes", "size": 16, "train": 8, "validation": 4, "test": 1}
+    _fails(
+        {**tiny, "data": few, "evaluate": {"resamples": 5}},
+        "evaluate.resamples needs a test set of two images or more, this has 1: .*resamples: 0",
+    )
+    check_runs([parse(RunConfig, {**tiny, "data": few, "evaluate": {"resamples": 0}})])
+
+
 def test_images_with_too_few_channels(tiny: Content, tmp_path: Path) -> None:
     _fails(
         {**tiny, "data": _npz(tmp_path, channels=1), "model": "torchvision:resnet18"},

@@ -145,6 +145,7 @@ def _look_at(users: Sequence[RunConfig]) -> _Images:
     for config in users:
         check_input_kind(config, is_text=data.train.vocabulary is not None)
         _check_annotations(config, data)
+        _check_count(config, data.test)
     _check_others(users, data.train)
     return _Images(
         data.train.num_classes,
@@ -153,6 +154,15 @@ def _look_at(users: Sequence[RunConfig]) -> _Images:
         _first(data.train, min(_BATCH, users[0].train.batch_size)),
         _first(data.test, _EVALUATED),
     )
+
+
+def _check_count(config: RunConfig, test: ArrayDataset) -> None:
+    """Intervals are made after the training, too late to say that they can't be."""
+    if config.task == "classify" and config.evaluate.resamples and len(test) < 2:
+        raise ValueError(
+            f"evaluate.resamples needs a test set of two images or more, this has {len(test)}: "
+            "give more, or say resamples: 0"
+        )
 
 
 def _check_others(users: Sequence[RunConfig], train: ArrayDataset) -> None:

@@ -1,1 +1,0 @@
-"""Study files drawn at random over the whole schema: what `check` accepts must run."""
