@@ -1,5 +1,6 @@
 """Smoothing the feature maps: Prob, Blur, Smooth, and their insertion into any model."""
 
+from sfumato.features.adaptive_blur_pool import AdaptiveBlurPool
 from sfumato.features.blur_pool import BlurPool, MaxBlurPool, add_blur_pool
 from sfumato.features.blurring import Blur, Padding, blur_features
 from sfumato.features.clipping import ClippedFeatures
@@ -11,6 +12,7 @@ from sfumato.features.summary import model_summary
 from sfumato.predictions.training_ensemble import mean_log_probability
 
 __all__ = [
+    "AdaptiveBlurPool",
     "Blur",
     "BlurPool",
     "ClippedFeatures",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._core.checks import check_integer
+from sfumato._core.evaluation_mode import evaluating
+from sfumato.features.adaptive_blur_pool import AdaptiveBlurPool
 from sfumato.features.blurring import check_kernel, check_map
 from sfumato.features.insert import insert_after, insert_before
 
@@ -102,7 +105,13 @@ class MaxBlurPool(nn.Module):
         return blurred
 
 
-def add_blur_pool(model: Network, *, kernel: Sequence[float] = _TRIANGLE) -> Network:
+def add_blur_pool(
+    model: Network,
+    *,
+    kernel: Sequence[float] = _TRIANGLE,
+    adaptive: bool = False,
+    example: Tensor | None = None,
+) -> Network:
     """Let a network blur before it subsamples; in place, names and weights stay.
 
     Strided convolutions and max pooling run at every point, and a `BlurPool` after them does what
@@ -113,12 +122,15 @@ def add_blur_pool(model: Network, *, kernel: Sequence[float] = _TRIANGLE) -> Net
     Args:
         model: any network of 2-D convolutions.
         kernel: of the blur.
+        adaptive: whether the blur makes its kernels from the map, as large as `kernel`; see
+            `AdaptiveBlurPool`, whose parameters are then new ones of the network.
+        example: images on which to count the channels that max pooling has; for `adaptive` only.
 
     Returns:
         The model itself.
 
     Raises:
-        ValueError: nothing in it subsamples.
+        ValueError: nothing in it subsamples, or max pooling without an example.
 
     Example:
         >>> net = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.MaxPool2d(2))
@@ -126,7 +138,7 @@ def add_blur_pool(model: Network, *, kernel: Sequence[float] = _TRIANGLE) -> Net
         torch.Size([1, 8, 4, 4])
 
     Reference:
-        Zhang 2019.
+        Zhang 2019; for `adaptive` Zou et al. 2020.
 
     Differs:
         The authors' networks blur after the activation that follows a strided convolution; here it
@@ -139,13 +151,45 @@ def add_blur_pool(model: Network, *, kernel: Sequence[float] = _TRIANGLE) -> Net
             f"nothing in {type(model).__name__} subsamples by overlapping convolutions or max "
             "pooling, so there is nothing to blur"
         )
+    channels = _channels(model, found, example) if adaptive else {}
     for part in found:
         stride, _ = _pair(part.stride)
         part.stride = (1, 1)
-        is_point = isinstance(part, nn.Conv2d) and max(_pair(part.kernel_size)) == 1
-        insert = insert_before if is_point else insert_after
-        insert(part, BlurPool(stride, kernel=kernel), "blur_pool")
+        layer: nn.Module = BlurPool(stride, kernel=kernel)
+        if adaptive:
+            groups = math.gcd(channels[part], 8)
+            layer = AdaptiveBlurPool(channels[part], stride, size=len(kernel), groups=groups)
+        insert = insert_before if _is_point(part) else insert_after
+        insert(part, layer, "blur_pool")
     return model
+
+
+def _channels(
+    model: nn.Module, found: list[nn.Conv2d | nn.MaxPool2d], example: Tensor | None
+) -> dict[nn.Module, int]:
+    """How many channels there are where each part is to be blurred."""
+    counted: dict[nn.Module, int] = {}
+    for part in found:
+        if isinstance(part, nn.Conv2d):
+            counted[part] = part.in_channels if _is_point(part) else part.out_channels
+    pools = [part for part in found if part not in counted]
+    if pools and example is None:
+        raise ValueError("adaptive needs example, images that show how wide max pooling is")
+    if pools:
+
+        def note(part: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+            counted[part] = output.shape[1]
+
+        hooks = [part.register_forward_hook(note) for part in pools]
+        with torch.no_grad(), evaluating(model):
+            model(example)
+        for hook in hooks:
+            hook.remove()
+    return counted
+
+
+def _is_point(part: nn.Conv2d | nn.MaxPool2d) -> bool:
+    return isinstance(part, nn.Conv2d) and max(_pair(part.kernel_size)) == 1
 
 
 def _subsamples(part: nn.Conv2d | nn.MaxPool2d) -> bool:

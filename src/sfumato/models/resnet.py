@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, get_args
 
+import torch
 from torch import nn
 
 from sfumato._core.checks import check_choice, check_integer
@@ -53,7 +54,7 @@ def resnet(
     dropout: float = 0.0,
     head: Head = "gap",
     activation: Activation = "relu",
-    blur_pool: bool | None = None,
+    blur_pool: bool | Literal["adaptive"] | None = None,
 ) -> StagedNetwork:
     """A residual network; depths 8 and 14 have three stages, the others four.
 
@@ -75,7 +76,8 @@ def resnet(
             takes 0.3 for CIFAR and 0.05 for ImageNet.
         head: the classifier; see `sfumato.models.heads`.
         activation: `relu` or `relu6`.
-        blur_pool: whether to blur before each subsampling; see `sfumato.features.add_blur_pool`.
+        blur_pool: whether to blur before each subsampling, "adaptive" with kernels made from the
+            map; see `sfumato.features.add_blur_pool`.
 
     Raises:
         ValueError: unknown choice, or a depth that `kind` does not have.
@@ -93,6 +95,7 @@ def resnet(
     check_choice("kind", kind, get_args(Kind))
     check_integer("width", width, low=1)
     check_integer("in_channels", in_channels, low=1)
+    check_choice("blur_pool", blur_pool, (None, False, True, "adaptive"))
     parts = Parts(norm, activation, dropout, smooth)
     before = kind == "preactivation"
     stages, features = _stages(depth, width, kind, parts)
@@ -101,7 +104,10 @@ def resnet(
         normed = OrderedDict(norm=parts.norm_layer(features), activation=parts.activation_layer())
         end = nn.Sequential(OrderedDict(**normed, **dict(end.named_children())))
     network = StagedNetwork(_stem(stem, in_channels, width, parts, bare=before), stages, end)
-    return add_blur_pool(network) if blur_pool else network
+    if not blur_pool:
+        return network
+    image = torch.zeros(1, in_channels, 64, 64)
+    return add_blur_pool(network, adaptive=blur_pool == "adaptive", example=image)
 
 
 def _stages(depth: int, width: int, kind: Kind, parts: Parts) -> tuple[list[nn.Module], int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Literal, get_args
 
+import torch
 from torch import nn
 
 from sfumato._core.checks import check_choice, check_integer
@@ -36,7 +37,7 @@ def vgg(
     dropout: float = 0.0,
     head: Head = "mlp",
     activation: Activation = "relu",
-    blur_pool: bool | None = None,
+    blur_pool: bool | Literal["adaptive"] | None = None,
 ) -> StagedNetwork:
     """A VGG network with normalisation; five stages, max pooling at the start of all but the first.
 
@@ -56,7 +57,8 @@ def vgg(
             for CIFAR.
         head: the classifier; the papers' `mlp` with max pooling before it.
         activation: `relu` or `relu6`.
-        blur_pool: whether to blur before each subsampling; see `sfumato.features.add_blur_pool`.
+        blur_pool: whether to blur before each subsampling, "adaptive" with kernels made from the
+            map; see `sfumato.features.add_blur_pool`.
 
     Raises:
         ValueError: unknown choice.
@@ -74,6 +76,7 @@ def vgg(
     check_choice("kind", kind, get_args(Kind))
     check_integer("width", width, low=1)
     check_integer("in_channels", in_channels, low=1)
+    check_choice("blur_pool", blur_pool, (None, False, True, "adaptive"))
     parts = Parts(norm, activation, dropout, smooth)
     before = kind == "preactivation"
     stages: list[nn.Module] = []
@@ -92,7 +95,10 @@ def vgg(
     side = 7 if stem == "imagenet" else 1
     end.update(classifier(head, inputs, num_classes, hidden=64 * width, side=side).named_children())
     network = StagedNetwork(nn.Identity(), stages, nn.Sequential(end))
-    return add_blur_pool(network) if blur_pool else network
+    if not blur_pool:
+        return network
+    image = torch.zeros(1, in_channels, 32 * side, 32 * side)
+    return add_blur_pool(network, adaptive=blur_pool == "adaptive", example=image)
 
 
 def _stage(

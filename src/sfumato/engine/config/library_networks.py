@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,7 @@ def torchvision_network(
     smooth: bool | SmoothOptions = False,
     smooth_stages: SmoothStages = None,
     dropout: float = 0.0,
-    blur_pool: bool | None = None,
+    blur_pool: bool | Literal["adaptive"] | None = None,
     weights_backbone: bool | str | None = None,
 ) -> nn.Module:
     """Any classifier or segmentation network of torchvision, smoothed and with dropout on demand.
@@ -64,7 +64,8 @@ def torchvision_network(
         smooth: whether to insert smoothing layers; a mapping says at which stages and how.
         smooth_stages: as `stages` of the mapping, or names of modules; all stages if None.
         dropout: rate of the dropout to insert.
-        blur_pool: whether to blur before each subsampling; see `add_blur_pool`.
+        blur_pool: whether to blur before each subsampling, "adaptive" with kernels made from the
+            map; see `add_blur_pool`.
         weights_backbone: of a segmentation network, download the weights of the classifier that it
             is built on: True for the best ones, or their name.
     """
@@ -93,7 +94,7 @@ def torchvision_network(
     image = torch.zeros(2, 3, *size)
     _try(f"torchvision:{name}", model, image)
     if blur_pool:
-        add_blur_pool(model)
+        add_blur_pool(model, adaptive=blur_pool == "adaptive", example=image)
     return _prepared(model, image, image_size, smooth, smooth_stages, dropout)
 
 
@@ -108,7 +109,7 @@ def timm_network(
     smooth: bool | SmoothOptions = False,
     smooth_stages: SmoothStages = None,
     dropout: float = 0.0,
-    blur_pool: bool | None = None,
+    blur_pool: bool | Literal["adaptive"] | None = None,
 ) -> nn.Module:
     """Any classifier of timm, smoothed and with dropout on demand.
 
@@ -122,7 +123,8 @@ def timm_network(
         smooth: whether to insert smoothing layers; a mapping says at which stages and how.
         smooth_stages: as `stages` of the mapping, or names of modules; all stages if None.
         dropout: rate of the dropout to insert.
-        blur_pool: whether to blur before each subsampling; see `add_blur_pool`.
+        blur_pool: whether to blur before each subsampling, "adaptive" with kernels made from the
+            map; see `add_blur_pool`.
     """
     size = _size(data_size, image_size)
     model = timm_model(
@@ -135,7 +137,7 @@ def timm_network(
     image = torch.zeros(2, in_channels, *size)
     _try(f"timm:{name}", model, image)
     if blur_pool:
-        add_blur_pool(model)
+        add_blur_pool(model, adaptive=blur_pool == "adaptive", example=image)
     return _prepared(model, image, image_size, smooth, smooth_stages, dropout)
 
 
