@@ -38,6 +38,12 @@ def ensemble_curves(runs: Sequence[RunResult]) -> dict[str, Any] | None:
     return {"sizes": parts[0]["sizes"], **curves}
 
 
+def perturbed_sequences(runs: Sequence[RunResult]) -> dict[str, list[list[float]]] | None:
+    """Relative confidence along the frames of the first images, by perturbation; the first seed."""
+    cells = _part(runs[0], "perturbed").get("cells", {}) if runs else {}
+    return {name: cell["along"] for name, cell in cells.items() if "along" in cell} or None
+
+
 def frequency_curves(runs: Sequence[RunResult]) -> dict[str, Any] | None:
     """Scores by band of frequencies under noise and under attack, mean over the seeds."""
     found = {}

@@ -10,7 +10,13 @@ import yaml
 
 from sfumato._core.metric_descriptions import describe_metric
 from sfumato.report.columns import Column
-from sfumato.report.curves import corrupted_cells, ensemble_curves, frequency_curves, mean_of
+from sfumato.report.curves import (
+    corrupted_cells,
+    ensemble_curves,
+    frequency_curves,
+    mean_of,
+    perturbed_sequences,
+)
 from sfumato.report.export import seeds_text, to_csv, to_latex, to_markdown
 from sfumato.report.findings import Findings, Row
 from sfumato.report.inference import LEVEL
@@ -104,6 +110,7 @@ def _method(row: Row, columns: Sequence[Column]) -> dict[str, Any]:
         "reliability": _reliability(row.method),
         "corrupted": corrupted_cells(runs),
         "frequency": frequency_curves(runs),
+        "along": perturbed_sequences(runs),
         "ensemble": ensemble_curves(runs),
         "training": _training(runs),
         "samples": next((run.samples[:SAMPLES_SHOWN] for run in runs if run.samples), []),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from sfumato.corruptions import frame_count, perturb
 from sfumato.data import load_data
 from sfumato.engine import ConfigError, RunConfig, load_network, parse, run
 from sfumato.engine.runs.directory import RunDirectory
@@ -90,7 +91,15 @@ def test_relative_confidence(measured: RunDirectory) -> None:
     logits, labels = _arrays(measured, "test")
     expected = float(relative_confidence(logits.softmax(1), labels).double().mean())
     assert measured.metrics()["test"]["relative_confidence"] == pytest.approx(expected)
-    assert 0 < measured.metrics()["perturbed"]["cells"]["translate"]["relative_confidence"] <= 1
+    found = measured.metrics()["perturbed"]["cells"]["translate"]
+    assert 0 < found["relative_confidence"] <= 1
+    test = load_data(DATA).test
+    frames = perturb(test.images[:3], "translate")
+    with torch.no_grad():
+        probs = load_network(measured).eval()(frames.flatten(0, 1) / 255).softmax(1)
+    expected = relative_confidence(probs.unflatten(0, (3, -1)), test.labels[:3])
+    torch.testing.assert_close(torch.tensor(found["along"]), expected, rtol=1e-3, atol=1e-5)
+    assert [len(row) for row in found["along"]] == [frame_count("translate")] * 3
 
 
 def test_training_set_is_augmented(measured: RunDirectory) -> None:

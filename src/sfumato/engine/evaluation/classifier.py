@@ -250,23 +250,24 @@ class Evaluator:
     def _perturbed(self, part: ArrayDataset, stored: StoredSequences | None) -> dict[str, Any]:
         """Steadiness sequence by sequence, and the means over them."""
         names = self.config.evaluate.perturbation_names if stored is None else stored.names
-        cells: dict[str, dict[str, float]] = {}
+        cells: dict[str, dict[str, Any]] = {}
         with progress_bar("perturbations", len(names), show=self.show) as bar:
             for name in names:
                 cells[name] = self._perturbed_cell(part, name, stored)
                 bar.advance(name)
         means = {
             key: sum(cell[key] for cell in cells.values()) / len(cells)
-            for key in next(iter(cells.values()))
+            for key, value in next(iter(cells.values())).items()
+            if isinstance(value, float)
         }
         return {**means, "cells": cells}
 
     def _perturbed_cell(
         self, part: ArrayDataset, name: str, stored: StoredSequences | None
-    ) -> dict[str, float]:
+    ) -> dict[str, Any]:
         what = f"perturbed-{name}"
 
-        def compute() -> dict[str, float]:
+        def compute() -> dict[str, Any]:
             self._seed(what)
             device = self.fabric.device
             if stored is not None:
@@ -282,7 +283,7 @@ class Evaluator:
             return self.run.keep(what, {**content, **stored.content}, compute)
         content["images"] = len(part)
         # What an older version has kept lacks the relative confidence.
-        return self.run.keep(what, {**content, "relative confidence": True}, compute)
+        return self.run.keep(what, {**content, "relative confidence": "of each frame"}, compute)
 
     def _corrupted(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from sfumato.engine.evaluation.predict import predict_batches
 from sfumato.metrics import consistency, cross_entropy_consistency, relative_confidence
 
 _IMAGES_AT_A_TIME = 16
+_SHOWN = 3
 
 
 def evaluate_steadiness(
@@ -27,7 +28,7 @@ def evaluate_steadiness(
     std: Sequence[float],
     seed: int = 0,
     device: torch.device | str | None = None,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Consistency along the frames of one kind of perturbation, averaged over images.
 
     Args:
@@ -41,7 +42,8 @@ def evaluate_steadiness(
 
     Returns:
         `consistency` and `flip_rate` (to the frame before; of noise, to the clean first one), and
-        `cec`, the cross-entropy consistency, and the mean `relative_confidence` of all frames.
+        `cec`, the cross-entropy consistency, and the mean `relative_confidence` of all frames;
+        `along` is the relative confidence of the first images in each of their frames.
     """
     device = data.images.device if device is None else device
     generator = torch.Generator().manual_seed(fold_seed(seed, "perturbation", name))
@@ -62,7 +64,7 @@ def measure_steadiness(
     *,
     normalise: nn.Module,
     device: torch.device | str,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """`evaluate_steadiness` of frames that are there.
 
     Args:
@@ -85,17 +87,19 @@ def measure_steadiness(
         count, labels = known
         probs = logits.float().cpu().softmax(1).unflatten(0, (count, -1))
         if labels is not None:
-            relative.append(relative_confidence(probs, labels).mean(1))
+            relative.append(relative_confidence(probs, labels))  # (N, T)
         kept.append(consistency(probs, reference=reference))
         moved.append(cross_entropy_consistency(probs))
 
     predict_batches(model, batches(), take)
     same = float(torch.cat(kept).double().mean())
-    values = {
+    values: dict[str, Any] = {
         "consistency": same,
         "flip_rate": 1 - same,
         "cec": float(torch.cat(moved).double().mean()),
     }
     if relative:
-        values["relative_confidence"] = float(torch.cat(relative).double().mean())
+        every = torch.cat(relative)
+        values["relative_confidence"] = float(every.mean(1).double().mean())
+        values["along"] = every[:_SHOWN].tolist()
     return values

@@ -143,6 +143,26 @@ function cellSection() {
       choice("Metric", options, (value) => { metric = value; redraw(); })), parts);
 }
 
+// How sure of the truth a network stays while an image changes little by little.
+function sequenceSection() {
+  const first = DATA.methods.find((method) => method.along);
+  if (!first) return null;
+  let name = Object.keys(first.along)[0];
+  const { parts, redraw } = charts((methods) => first.along[name].map((_, image) => {
+    const lines = methods.filter((method) => (method.along[name] || [])[image])
+      .map((method) => ({ method, points: method.along[name][image]
+        .map((value, frame) => [frame, value]) }));
+    return lineChart(`Test image ${image + 1}`, lines, { title: "frame" },
+      { title: "relative confidence" });
+  }), (method) => method.along);
+  const options = Object.keys(first.along).map((each) => [each, each.replaceAll("_", " ")]);
+  return section("sequences", "While an image changes little by little",
+    el("p", null, "Relative confidence, the probability of the true class over that of the " +
+      "predicted one: 1 where the prediction is right. First seed."),
+    el("div", { class: "controls" },
+      choice("Perturbation", options, (value) => { name = value; redraw(); })), parts);
+}
+
 function frequencySection() {
   if (!DATA.methods.some((method) => method.frequency)) return null;
   const kinds = [["noise", "under noise of one frequency"], ["attack", "attacked in one band"]];

@@ -23,7 +23,7 @@ function configurationSection() {
 function main() {
   const sections = [recommendationSection(), resultsSection(), paretoSection(),
     reliabilitySection(), cleanSection(), corruptionSection(), cellSection(), frequencySection(),
-    ensembleSection(), trainingSection(), profileSection(), sampleSection(),
+    sequenceSection(), ensembleSection(), trainingSection(), profileSection(), sampleSection(),
     configurationSection()].filter(Boolean);
   const links = el("nav", { "aria-label": "Sections" }, sections.map((each) =>
     el("a", { href: `#${each.id}` }, each.firstChild.textContent)));
