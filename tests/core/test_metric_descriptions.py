@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ from sfumato.report.columns import Column, columns_of
 
 def _classification(folder: Path) -> dict[str, Any]:
     """Every evaluation that there is."""
+    np.savez(folder / "unlabelled.npz", images=np.zeros((4, 16, 16, 3), np.uint8))
     content = {
         "data": {"name": "scenes", "size": 16, "train": 32, "validation": 20, "test": 20},
         "model": {"name": "resnet", "depth": 8, "width": 4},
@@ -32,6 +34,7 @@ def _classification(folder: Path) -> dict[str, Any]:
             "severities": [1],
             "alexnet": "cifar10",
             "perturbations": ["brightness"],
+            "also": {"unlabelled": {"name": "npz", "test": str(folder / "unlabelled.npz")}},
             "attacks": {"fgsm": {"name": "fgsm", "epsilon": 0.01}},
         },
     }
