@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sfumato._core.files import read_json, read_yaml, write_arrays, write_atomically, write_json
+from sfumato._core.files import (
+    DamagedFileError,
+    read_arrays,
+    read_json,
+    read_yaml,
+    write_arrays,
+    write_atomically,
+    write_json,
+)
 
 
 def test_a_failing_write_keeps_the_old_file(tmp_path: Path) -> None:
@@ -43,3 +53,15 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         read_json(tmp_path / "a.json")
     with pytest.raises(ValueError, match=r"a\.yaml is not valid YAML"):
         read_yaml(tmp_path / "a.yaml")
+
+
+def test_an_array_that_claims_more_than_it_has_gets_no_room(tmp_path: Path) -> None:
+    """Found by the campaign: forty gigabytes were asked for, for a file of a kilobyte."""
+    header = io.BytesIO()
+    claim = {"descr": "<f4", "fortran_order": False, "shape": (10**10,)}
+    np.lib.format.write_array_header_1_0(header, claim)
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", header.getvalue() + bytes(100))
+    with pytest.raises(DamagedFileError, match=r"a\.npy has 228 bytes, not 40000000000"):
+        read_arrays(path)

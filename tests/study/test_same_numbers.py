@@ -56,9 +56,7 @@ def _comma() -> None:
 def _terminal() -> None:
     """Standard output and error are a terminal, which somebody reads."""
     ours, theirs = pty.openpty()
-    threading.Thread(
-        target=lambda: [None for _ in iter(lambda: _read(ours), b"")], daemon=True
-    ).start()
+    threading.Thread(target=_drain, args=(ours,), daemon=True).start()
     for number in (1, 2):
         os.dup2(theirs, number)
 

@@ -7,10 +7,12 @@ import glob
 import io
 import itertools
 import json
+import math
 import os
 import tempfile
 import time
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +24,10 @@ from sfumato._core.yaml_files import parse_yaml
 
 Content = TypeVar("Content")
 _QUIET_SECONDS = 60
+_HEADERS = {
+    1: np.lib.format.read_array_header_1_0,
+    2: np.lib.format.read_array_header_2_0,
+}
 _REMEDY = (
     "Give the command that wrote it again: a run's or a study's is 'sfumato run', which sets "
     "damaged files aside and computes them anew."
@@ -103,12 +109,29 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read an npz that holds no pickles, naming the file and the remedy where it is broken."""
     content = io.BytesIO(path.read_bytes())  # a failing disk is no damaged file
     try:
+        _check_sizes(content)
         with np.load(content, allow_pickle=False) as arrays:
             return {key: arrays[key] for key in arrays.files}
     except MemoryError:
         raise
     except Exception as error:  # of the archive, its compression or an array: numpy lets all pass
         raise damaged(path, f"not a whole npz: {error}") from None
+
+
+def _check_sizes(content: io.BytesIO) -> None:
+    """Raise where an array says that it is larger than its bytes, before room is made for it."""
+    with zipfile.ZipFile(content) as archive:
+        for entry in archive.infolist():
+            with archive.open(entry) as file:
+                first, _ = np.lib.format.read_magic(file)
+                read = _HEADERS.get(first)
+                if read is None:
+                    continue
+                shape, _, dtype = read(file)
+            claimed = math.prod(shape) * dtype.itemsize
+            if claimed > entry.file_size:
+                raise ValueError(f"{entry.filename} has {entry.file_size} bytes, not {claimed}")
+    content.seek(0)
 
 
 def read_unless_damaged(
