@@ -135,3 +135,11 @@ def test_times_become_periods_and_an_alarm() -> None:
 def test_what_cannot_be_audited(labels: Any, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sfumato.audit(labels, **given)
+
+
+def test_parts_of_an_infinite_likelihood_are_no_numbers(tmp_path: Path) -> None:
+    probs = np.array([[1.0, 0.0], [0.4, 0.6]] * 10)
+    page = sfumato.audit(np.ones(20, int), probs=probs).to_html(tmp_path / "page.html").read_text()
+    assert "What one temperature would repair" in page
+    assert ">–<" in page
+    assert ">nan" not in page

@@ -115,6 +115,19 @@ def test_first_screen_and_what_is_below(page: Page, downloads: Path) -> None:
     assert files == ["audit.json", "audit.md", "audit.csv"]
 
 
+def test_a_laptop_shows_verdict_figures_and_command_at_once(page: Page) -> None:
+    size = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        code = page.find_element("css selector", ".step code").rect
+        assert code["y"] + code["height"] <= 800
+        for figure in ("reliability", "risk"):
+            picture = page.find_element("css selector", f"[data-figure={figure}] svg").rect
+            assert picture["height"] >= 220
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_it_is_read_by_keyboard_and_on_a_phone(page: Page) -> None:
     label = page.find_element("css selector", "label[for=threshold-0]")
     assert label.text.startswith("Accept from a confidence of")

@@ -181,7 +181,9 @@ def warnings_of(found: Mapping[str, Any]) -> list[str]:
 
 
 def number(value: float) -> str:
-    """A likelihood with three digits; infinite where a label had probability 0."""
+    """A likelihood with three digits; infinite where a label had probability 0, its parts "–"."""
+    if math.isnan(value):
+        return "–"
     return "infinite" if math.isinf(value) else f"{value:.3f}"
 
 
