@@ -116,7 +116,8 @@ def _shrunk(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _narrow(model: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in model.items() if key not in ("pretrained", "image_size")}
+    fetched = ("pretrained", "weights_backbone", "image_size")
+    kept = {key: value for key, value in model.items() if key not in fetched}
     if model["name"] == "faster_rcnn":
         return {"name": "faster_rcnn", "channels": 8, "hidden": 8, "proposals": 8}
     if "image_size" in model:
