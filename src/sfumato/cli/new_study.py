@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.data.class_folders import class_names, labelled_files, named_parts
+from sfumato.data.class_folders import (
+    check_parts,
+    class_names,
+    labelled_files,
+    named_parts,
+    part_names,
+)
 from sfumato.data.decode import image_size
 from sfumato.data.folders import IMAGES
 from sfumato.engine import ConfigError
@@ -60,6 +66,8 @@ def look_at_folder(root: Path) -> FolderFacts:
         ConfigError: what a study could not be run on, and what to do about it.
     """
     parts = sorted(named_parts(root))
+    if parts:
+        _check_parts(root, set(parts))
     folders = [root / part for part in parts] or [root]
     classes = class_names(root / "train" if parts else root)
     if len(classes) < 2:
@@ -83,9 +91,10 @@ def look_at_folder(root: Path) -> FolderFacts:
     except ValueError as error:
         raise ConfigError(str(error)) from None
     sides = [min(size) for size in seen]
-    testing = len(found["test"][0]) if parts else round(_TEST_SHARE * len(everything))
+    roles = part_names(set(parts))
+    testing = len(found[roles["test"]][0]) if parts else round(_TEST_SHARE * len(everything))
     training = len(found["train"][0]) if parts else len(everything) - testing
-    if "val" not in found:
+    if "validation" not in roles:
         training -= round(_VALIDATION_SHARE * training)
     return FolderFacts(
         counts, training, testing, (min(sides), max(sides)), len(seen) == 1, bool(parts)
@@ -145,6 +154,13 @@ def remarks(root: str, facts: FolderFacts) -> list[str]:
     if facts.testing < 500:
         said.append("Few test images: intervals will be wide, and small differences can't be told.")
     return said
+
+
+def _check_parts(root: Path, names: set[str]) -> None:
+    try:
+        check_parts(root, names, IMAGES, validation=None, test=None)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _files(folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], list[int]]:

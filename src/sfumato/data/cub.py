@@ -13,7 +13,7 @@ from sfumato._core.checks import check_integer
 from sfumato.data.archives import is_archive, opened
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import image_size
-from sfumato.data.holding import InMemory, held, image_files, memory_of_archive
+from sfumato.data.holding import InMemory, OnBadImage, held, image_files, memory_of_archive
 from sfumato.data.split import with_test
 
 Box = tuple[float, float, float, float]
@@ -31,6 +31,7 @@ def load_cub(
     size: int = 224,
     seed: int = 0,
     in_memory: InMemory = None,
+    on_bad_image: OnBadImage = None,
 ) -> DataSplits:
     """Splits from CUB-200-2011 (200 kinds of birds, 11,788 images), as folder or archive.
 
@@ -47,6 +48,7 @@ def load_cub(
         seed: of the split.
         in_memory: keep decoded pixels in memory; without it files are decoded when needed. "auto"
             where they fit into 2 GB, and always those of an archive.
+        on_bad_image: "error", or "skip" to leave out files that can't be decoded, as `folder`.
 
     Raises:
         FileNotFoundError: a part of the layout is missing.
@@ -68,7 +70,7 @@ def load_cub(
             limit_test=limit_test,
             seed=seed,
         )
-        return held(parts, in_memory)
+        return held(parts, in_memory, on_bad_image)
 
 
 def _sets(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -200,11 +201,15 @@ def chosen_rows(values: Any, positions: Tensor) -> Any:
 
 @dataclass(frozen=True)
 class DataSplits:
-    """Train, validation and test sets of one source."""
+    """Train, validation and test sets of one source.
+
+    `skipped` is what was left out of them because it can't be decoded: file to reason.
+    """
 
     train: ArrayDataset
     validation: ArrayDataset
     test: ArrayDataset
+    skipped: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     @property
     def classes(self) -> tuple[str, ...]:

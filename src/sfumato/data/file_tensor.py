@@ -52,8 +52,12 @@ class FileTensor:
         *,
         dtype: torch.dtype = torch.uint8,
     ) -> FileTensor:
-        """All of the files, of which there is at least one; the first one gives the shape."""
-        shape = read(files[0]).shape
+        """All of the files; the first one that can be decoded gives the shape.
+
+        Raises:
+            ValueError: what is wrong with the first file, where none can be decoded.
+        """
+        shape = _first_decoded(files, read).shape
         row = shape if len(shape) == 2 else (shape[2], shape[0], shape[1])
         return cls(files, read, row, torch.arange(len(files)), dtype)
 
@@ -155,6 +159,19 @@ class FileTensor:
                 "bring all to one size."
             )
         return pixels
+
+
+def _first_decoded(
+    files: Sequence[File], read: Callable[[File], npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """Whoever decodes the files before it says what is wrong with them, or leaves them out."""
+    problem = None
+    for file in files:
+        try:
+            return read(file)
+        except ValueError as error:
+            problem = problem or error
+    raise problem or ValueError("there are no image files")
 
 
 def _kind(shape: Sequence[int]) -> str:

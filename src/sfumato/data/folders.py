@@ -13,12 +13,16 @@ from sfumato.data.class_folders import (
     check_parts,
     class_files,
     class_names,
-    labelled_files,
+    folders_in,
     named_parts,
+    part_names,
 )
+from sfumato.data.class_list import read_class_list, read_labels
 from sfumato.data.dataset import UNLABELLED, ArrayDataset, DataSplits
 from sfumato.data.decode import EXTENSIONS
-from sfumato.data.holding import InMemory, held, image_files
+from sfumato.data.file_list import FileList
+from sfumato.data.folder_index import scan_folder
+from sfumato.data.holding import InMemory, OnBadImage, held, image_files
 from sfumato.data.split import as_test_set, check_same_shape, check_test_only, divide, with_test
 
 IMAGES = FileKind("image", EXTENSIONS)
@@ -32,13 +36,17 @@ def load_folder(
     size: int | None = None,
     limit_train: int | None = None,
     seed: int = 0,
+    class_list: str | Path | None = None,
+    val_labels: str | Path | None = None,
     in_memory: InMemory = None,
+    on_bad_image: OnBadImage = None,
 ) -> DataSplits:
     """Splits from a folder of images.
 
     Either `root` holds `train/`, `test/` and perhaps `val/`, each with one folder for each class;
-    or it holds the class folders themselves and is divided by `seed`. Classes are sorted by name.
-    Every image becomes RGB, upright by its own EXIF mark.
+    or it holds the class folders themselves and is divided by `seed`. Where there is no `test/`,
+    `val/` is the test set. Classes are sorted by name, or in the order of `class_list`. Every image
+    becomes RGB, upright by its own EXIF mark.
 
     Args:
         root: the folder.
@@ -50,8 +58,16 @@ def load_folder(
             the same size.
         limit_train: size of the training set, stratified. None keeps all.
         seed: of the split.
+        class_list: a file with a line for each class: the name of its folder and perhaps words for
+            it, as ImageNet's `LOC_synset_mapping.txt`. Its order is that of the labels, and other
+            folders are an error.
+        val_labels: a file with a line for each image of a `val/` without class folders: the image
+            and the folder name of its class, as ImageNet's `LOC_val_solution.csv`. A `test/`
+            without class folders, as ImageNet has, is then left alone.
         in_memory: keep decoded pixels in memory; without it files are decoded when needed, and
             random resized crops are cut from them. "auto" where they fit into 2 GB.
+        on_bad_image: "error" stops where a file can't be decoded; "skip" decodes all of them
+            first, leaves such files out of their part, and lists them with the run.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -61,39 +77,82 @@ def load_folder(
     if size is not None:
         check_integer("size", size, low=1)
     names = named_parts(root)
+    listed = None if class_list is None else read_class_list(Path(class_list).expanduser())
+    if val_labels is not None:
+        names = _with_listed_val(root, names, listed)
     if not names and test == "all":
         check_test_only(root, validation=validation, limit_train=limit_train)
-        return held(as_test_set(_read_test(root, size)), in_memory)
+        return held(as_test_set(_read_test(root, size)), in_memory, on_bad_image)
     if not names:
         divided = divide(
-            _read_set(root, class_names(root), size),
+            _read_set(root, listed or _named_by_folders(root), size),
             test=0.2 if test is None or isinstance(test, str) else test,
             validation=0.1 if validation is None else validation,
             limit_train=limit_train,
             seed=seed,
         )
-        return held(divided, in_memory)
+        return held(divided, in_memory, on_bad_image)
     check_parts(root, names, IMAGES, validation=validation, test=test)
-    classes = class_names(root / "train")
-    sets = {name: _read_set(root / name, classes, size) for name in sorted(names)}
-    check_same_shape({root / name: sets[name] for name in ("train", *sorted(names - {"train"}))})
+    classes = listed or _named_by_folders(root / "train")
+    sets = {}
+    for role, name in part_names(names).items():
+        labels = val_labels if name == "val" else None
+        sets[role] = _read_part(root / name, classes, size, labels)
+    check_same_shape({root / name: sets[role] for role, name in part_names(names).items()})
     parts = with_test(
         sets["train"],
         sets["test"],
-        validation=sets.get("val", 0.1) if validation is None else validation,
+        validation=sets.get("validation", 0.1) if validation is None else validation,
         limit_train=limit_train,
         seed=seed,
     )
-    return held(parts, in_memory)
+    return held(parts, in_memory, on_bad_image)
 
 
-def _read_set(root: Path, classes: tuple[str, ...], size: int | None) -> ArrayDataset:
-    paths, labels = labelled_files(root, classes, IMAGES)
-    return ArrayDataset(image_files(paths, size=size), torch.tensor(labels), classes)
+def _named_by_folders(root: Path) -> dict[str, str]:
+    return {name: name for name in class_names(root)}
+
+
+def _with_listed_val(root: Path, names: set[str], listed: dict[str, str] | None) -> set[str]:
+    """The parts of a set whose `val/` has a list of labels, less an unlabelled `test/`."""
+    if listed is None:
+        raise ValueError("val_labels needs class_list: the order of the classes would be a guess")
+    if "val" not in names:
+        raise ValueError(
+            f"{root}: val_labels is for train/ with a val/ beside it, which is not here"
+        )
+    if folders_in(root / "val"):
+        raise ValueError(
+            f"{root / 'val'}: has folders, and val_labels is for one without: remove val_labels if "
+            "they are the classes"
+        )
+    has_labels = "test" in names and bool(folders_in(root / "test"))
+    return names if has_labels else names - {"test"}
+
+
+def _read_part(
+    root: Path, classes: dict[str, str], size: int | None, labels: str | Path | None
+) -> ArrayDataset:
+    if labels is not None:
+        listed = Path(labels).expanduser()
+        names, numbers = read_labels(listed, root, tuple(classes), EXTENSIONS)
+        images = image_files(FileList.of(root, names), size=size)
+        return ArrayDataset(images, torch.tensor(numbers), tuple(classes.values()))
+    if not folders_in(root):
+        raise ValueError(
+            f"{root}: has no class folders, so its images have no labels. Give val/ a list of "
+            "them (val_labels), or move the folder away"
+        )
+    return _read_set(root, classes, size)
+
+
+def _read_set(root: Path, classes: dict[str, str], size: int | None) -> ArrayDataset:
+    files, labels = scan_folder(root, tuple(classes), IMAGES)
+    return ArrayDataset(image_files(files, size=size), labels, tuple(classes.values()))
 
 
 def _read_test(root: Path, size: int | None) -> ArrayDataset:
-    classes = class_names(root)
+    classes = _named_by_folders(root)
     if classes:
         return _read_set(root, classes, size)
     images = image_files(class_images(root), size=size)

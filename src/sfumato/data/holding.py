@@ -10,11 +10,13 @@ from typing import Literal
 from torch import Tensor
 
 from sfumato._core.checks import check_choice
+from sfumato.data.bad_images import without_bad_images
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import File, ReadImage
 from sfumato.data.file_tensor import FileTensor
 
 InMemory = Literal["auto"] | bool | None
+OnBadImage = Literal["error", "skip"] | None
 
 MEMORY_LIMIT = 2_000_000_000
 """Bytes of decoded pixels, over all parts of a set, up to which `auto` keeps them in memory.
@@ -75,7 +77,7 @@ def memory_of_archive(path: Path, in_memory: InMemory) -> InMemory:
     return True
 
 
-def held(splits: DataSplits, in_memory: InMemory) -> DataSplits:
+def held(splits: DataSplits, in_memory: InMemory, on_bad_image: OnBadImage = None) -> DataSplits:
     """The same splits with the pixels of their files decoded at once, if they are to be.
 
     The last step of every source that reads files: what was left out before is never decoded.
@@ -83,12 +85,17 @@ def held(splits: DataSplits, in_memory: InMemory) -> DataSplits:
     Args:
         splits: sets whose images, and label maps, may be `FileTensor`s.
         in_memory: as in `keeps_in_memory`.
+        on_bad_image: "error" (None) raises for a file that can't be decoded, when it is; "skip"
+            decodes all files now, leaves such out of their part and lists them in `skipped`.
     """
+    check_choice("on_bad_image", on_bad_image, (None, "error", "skip"))
+    if on_bad_image == "skip":
+        splits = without_bad_images(splits)
     parts = (splits.train, splits.validation, splits.test)
     pixels = [each for part in parts for each in (part.images, part.labels)]
     if not keeps_in_memory(pixels, in_memory):
         return splits
-    return DataSplits(*(_decoded(part) for part in parts))
+    return DataSplits(*(_decoded(part) for part in parts), skipped=splits.skipped)
 
 
 def _decoded(part: ArrayDataset) -> ArrayDataset:

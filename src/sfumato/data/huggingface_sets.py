@@ -18,7 +18,7 @@ from sfumato._core.checks import check_integer
 from sfumato._core.data_root import in_data_root
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import File, Picture
-from sfumato.data.holding import InMemory, held, image_files
+from sfumato.data.holding import InMemory, OnBadImage, held, image_files
 from sfumato.data.split import check_same_shape, divide, with_test
 
 _FILES = {".parquet": "parquet", ".arrow": "arrow"}
@@ -42,6 +42,7 @@ def load_huggingface(
     limit_test: int | None = None,
     seed: int = 0,
     in_memory: InMemory = None,
+    on_bad_image: OnBadImage = None,
 ) -> DataSplits:
     """Splits from a data set of Hugging Face's `datasets`.
 
@@ -66,6 +67,7 @@ def load_huggingface(
         seed: of the split.
         in_memory: keep decoded pixels in memory; without it images are decoded when needed, from
             the files or the table. "auto" where they fit into 2 GB.
+        on_bad_image: "error", or "skip" to leave out files that can't be decoded, as `folder`.
 
     Raises:
         FileNotFoundError: no such folder or file, and `download` is off.
@@ -89,7 +91,7 @@ def load_huggingface(
             limit_train=limit_train,
             seed=seed,
         )
-        return held(divided, in_memory)
+        return held(divided, in_memory, on_bad_image)
     _check_unused(path, sets, validation, test)
     check_same_shape({Path(path) / role: each for role, each in sets.items()})
     parts = with_test(
@@ -100,7 +102,7 @@ def load_huggingface(
         limit_test=limit_test,
         seed=seed,
     )
-    return held(parts, in_memory)
+    return held(parts, in_memory, on_bad_image)
 
 
 def _open(path: str, subset: str | None, download: bool, cache: str) -> Mapping[str, Any]:

@@ -48,8 +48,9 @@ def as_splits(
 
     Example:
         >>> set_of_all = [(torch.zeros(3, 8, 8), number % 2) for number in range(20)]
-        >>> [len(part.labels) for part in vars(as_splits(set_of_all)).values()]
-        [14, 2, 4]
+        >>> splits = as_splits(set_of_all)
+        >>> len(splits.train), len(splits.validation), len(splits.test)
+        (14, 2, 4)
     """
     given = {"validation": validation, "test": test, "limit_train": limit_train}
     given |= {"limit_test": limit_test, "seed": seed}

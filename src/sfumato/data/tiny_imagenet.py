@@ -14,7 +14,7 @@ from sfumato.data.archives import is_archive, opened
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import image_size
 from sfumato.data.folders import class_images
-from sfumato.data.holding import InMemory, held, image_files, memory_of_archive
+from sfumato.data.holding import InMemory, OnBadImage, held, image_files, memory_of_archive
 from sfumato.data.split import with_test
 
 Box = tuple[int, int, int, int]
@@ -31,6 +31,7 @@ def load_tiny_imagenet(
     classes: list[str] | None = None,
     seed: int = 0,
     in_memory: InMemory = None,
+    on_bad_image: OnBadImage = None,
 ) -> DataSplits:
     """Splits from Tiny-ImageNet (200 classes, 64 x 64, or any part of it), as folder or archive.
 
@@ -49,6 +50,7 @@ def load_tiny_imagenet(
         seed: of the split.
         in_memory: keep decoded pixels in memory; without it files are decoded when needed. "auto"
             where they fit into 2 GB, and always those of an archive.
+        on_bad_image: "error", or "skip" to leave out files that can't be decoded, as `folder`.
 
     Raises:
         FileNotFoundError: a part of the layout is missing.
@@ -78,7 +80,7 @@ def load_tiny_imagenet(
             limit_test=limit_test,
             seed=seed,
         )
-        return held(parts, in_memory)
+        return held(parts, in_memory, on_bad_image)
 
 
 def _chosen(wanted: Sequence[str], wnids: Sequence[str], listed: Path) -> list[str]:

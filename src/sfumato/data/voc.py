@@ -12,7 +12,7 @@ from sfumato._core.checks import check_choice, check_integer
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import ReadImage, ReadLabels
 from sfumato.data.file_tensor import FileTensor
-from sfumato.data.holding import InMemory, held
+from sfumato.data.holding import InMemory, OnBadImage, held
 from sfumato.data.split import with_test
 
 VOC_CLASSES = (
@@ -53,6 +53,7 @@ def load_voc_segmentation(
     limit_train: int | None = None,
     seed: int = 0,
     in_memory: InMemory = None,
+    on_bad_image: OnBadImage = None,
 ) -> DataSplits:
     """PASCAL VOC 2012 segmentation: 20 classes and background, borders of objects void.
 
@@ -75,6 +76,7 @@ def load_voc_segmentation(
         seed: of the split.
         in_memory: keep decoded images and label maps in memory; without it files are decoded when
             needed. "auto" where they fit into 2 GB, which those of the original do at 256 pixels.
+        on_bad_image: "error", or "skip" to leave out files that can't be decoded, as `folder`.
 
     Raises:
         FileNotFoundError: the files are not in `root` and `download` is off, or those of SBD are
@@ -88,7 +90,7 @@ def load_voc_segmentation(
     learnt = _augmented_files(folder) if train_list == "trainaug" else own
     train, test = (_part(*files, size, whole=bool(whole)) for files in (learnt, tested))
     parts = with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
-    return held(parts, in_memory)
+    return held(parts, in_memory, on_bad_image)
 
 
 def _files(root: Path, part: str, download: bool) -> tuple[list[Path], list[Path]]:

@@ -37,7 +37,18 @@ def note(findings: Findings) -> str:
             "temperature of the validation set, which is the accuracy if the network is as well "
             "calibrated there as on the validation images, and not if the shift breaks that."
         )
-    return " ".join([*parts, *_bins(findings)])
+    return " ".join([*parts, *_bins(findings), *_skipped(findings)])
+
+
+def _skipped(findings: Findings) -> list[str]:
+    """Where images could not be decoded and the study said to leave them out."""
+    most = max((run.skipped_images for row in findings.rows for run in row.method.runs), default=0)
+    if not most:
+        return []
+    return [
+        f"Up to {most} images of a run could not be decoded and were left out; each run lists "
+        "its own in skipped_images.json."
+    ]
 
 
 def _bins(findings: Findings) -> list[str]:

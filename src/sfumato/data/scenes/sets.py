@@ -108,8 +108,8 @@ def load(
         check_integer(name, count, low=1)
     check_integer("seed", seed, low=0)
     return DataSplits(
-        **{
-            name: generate(
+        *(
+            generate(
                 count,
                 seed=derive_seed(seed, name),
                 size=size,
@@ -118,7 +118,7 @@ def load(
                 noise=noise,
             )
             for name, count in counts.items()
-        }
+        )
     )
 
 

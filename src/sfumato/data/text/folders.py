@@ -10,6 +10,7 @@ from sfumato.data.class_folders import (
     class_names,
     labelled_files,
     named_parts,
+    part_names,
 )
 from sfumato.data.dataset import DataSplits
 from sfumato.data.text.documents import (
@@ -67,12 +68,17 @@ def load_text_folder(
         check_parts(root, names, TEXTS, validation=validation, test=test)
         base = root / "train"
     classes = class_names(base)
-    found = {name: _read_set(root / name, classes, encoding) for name in names if name != "train"}
+    roles = part_names(names) if names else {}
+    found = {
+        role: _read_set(root / name, classes, encoding)
+        for role, name in roles.items()
+        if role != "train"
+    }
     documents, parts = cut_parts(
         _read_set(base, classes, encoding),
         classes,
         test=found.get("test", 0.2 if test is None else test),
-        validation=found.get("val", 0.1 if validation is None else validation),
+        validation=found.get("validation", 0.1 if validation is None else validation),
         limit_train=limit_train,
         limit_test=limit_test,
         seed=seed,

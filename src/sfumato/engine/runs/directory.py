@@ -126,6 +126,12 @@ class RunDirectory:
     def metrics(self) -> dict[str, Any]:
         return read_json(self.path / "metrics.json")
 
+    def write_skipped(self, skipped: Mapping[str, str]) -> None:
+        """List the images that were left out because they can't be decoded, if there are any."""
+        if skipped:
+            content = {"count": len(skipped), "images": dict(skipped)}
+            write_json(self.path / "skipped_images.json", content)
+
     def write_error(self, trace: str) -> None:
         """Record why the run failed; a later success removes it."""
         write_text(self.path / "error.txt", trace)

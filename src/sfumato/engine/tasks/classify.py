@@ -31,6 +31,8 @@ from sfumato.predictions import DeepEnsemble
 def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
     """Train, predict and evaluate a classifier; all processes take part."""
     data = load_splits(config.data)
+    if fabric.is_global_zero:
+        directory.write_skipped(data.skipped)
     loaders = Loaders(config, fabric, *image_statistics(config, data.train))
     if config.predict.ensemble is None:
         network = build_trainer(fabric, config, data, loaders, directory, show).fit()

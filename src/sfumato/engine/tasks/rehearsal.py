@@ -230,8 +230,8 @@ def _few(data: DataSplits, config: RunConfig) -> DataSplits:
     """The same training set, and of the others a batch, or less where each image has many masks."""
     size = config.train.batch_size
     count = max(2, min(size, 4 * size // (config.predict.mc_dropout or 1)))
-    first = {"validation": _spread(data.validation, count), "test": _spread(data.test, count)}
-    return replace(data, **first)
+    validation, test = _spread(data.validation, count), _spread(data.test, count)
+    return replace(data, validation=validation, test=test)
 
 
 def _spread(dataset: ArrayDataset, count: int) -> ArrayDataset:

@@ -49,6 +49,8 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     pixels, not equal to it.
     """
     data = load_splits(config.data)
+    if fabric.is_global_zero:
+        directory.write_skipped(data.skipped)
     loaders = Loaders(config, fabric, *image_statistics(config, data.train))
     for part in (data.validation, data.test):
         smooth_streams(config.predict.temporal, part)
