@@ -90,7 +90,7 @@ def draw(number: int) -> LossCase:
     }
     mode = dice.choice(["plain"] * 8 + ["double", "vmap"])
     soft = part.takes_soft_targets and name != "cape" and dice.random() < 0.3
-    return LossCase(
+    case = LossCase(
         name,
         number,
         samples=dice.choice([1, 2, 3, 5, 17, 64]),
@@ -110,6 +110,9 @@ def draw(number: int) -> LossCase:
         has_state=name in STATES and dice.random() < 0.7,
         options=options,
     )
+    # Compiling takes as long as hundreds of other cases.
+    is_compiled = mode == "plain" and dice.random() < 0.001
+    return replace(case, mode="compiled") if is_compiled else case
 
 
 def smaller(case: LossCase) -> Iterator[LossCase]:
@@ -190,8 +193,13 @@ class _Given:
         def call(logits: Tensor) -> Tensor:
             return function(logits, self.target, *(more if needs else ()), **options)
 
-        mapped = torch.func.vmap(call)
-        value = mapped(z.unsqueeze(0)).squeeze(0) if case.mode == "vmap" else call(z)
+        if case.mode == "vmap":
+            value = torch.func.vmap(call)(z.unsqueeze(0)).squeeze(0)
+        elif case.mode == "compiled":
+            torch.compiler.reset()
+            value = torch.compile(call, backend="aot_eager")(z)
+        else:
+            value = call(z)
         return _derivatives(self._scalar(value), z, self.direction, case.mode == "double")
 
     def _scalar(self, value: Tensor) -> Tensor:

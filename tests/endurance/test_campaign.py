@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -13,8 +14,8 @@ from unittest import mock
 import pytest
 
 from sfumato import labels
-from tests.endurance import files, kills, load, losses, metrics, pages, smoothing, studies
-from tests.endurance.__main__ import read_records, write_records
+from tests.endurance import files, kills, load, losses, metrics, page, pages, smoothing, studies
+from tests.endurance.__main__ import ATTACKS, read_records, write_records
 from tests.endurance.campaign import Attack, BrokenPromiseError, Drawn, Record, run_campaign
 
 
@@ -153,3 +154,20 @@ def test_a_study_that_check_should_have_refused_is_made_small() -> None:
     assert '"momentum": 0.1' in str(found.value)
     assert '"sam"' not in str(found.value)
     assert '"labels"' not in str(found.value)
+
+
+def test_the_page_shows_the_figures_of_the_record() -> None:
+    """Write them with: python -m tests.endurance.page"""
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.with_figures(text, json.loads(page.RESULT.read_text())) == text
+
+
+def test_every_field_has_a_place_on_the_page() -> None:
+    assert set(page.WHAT) == set(ATTACKS)
+
+
+def test_the_page_names_tests_that_exist() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    names = re.findall(r"`(tests/[\w/]+\.py)`", text)
+    assert len(names) > 10
+    assert [name for name in names if not (page.ROOT / name).exists()] == []
