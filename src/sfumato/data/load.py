@@ -15,6 +15,7 @@ from sfumato.data.cub import load_cub
 from sfumato.data.dataset import DataSplits
 from sfumato.data.folders import load_folder
 from sfumato.data.huggingface_sets import load_huggingface
+from sfumato.data.openimages import load_openimages
 from sfumato.data.text.folders import load_text_folder
 from sfumato.data.text.newsgroups import load_newsgroups
 from sfumato.data.text.table import load_table
@@ -39,6 +40,7 @@ SOURCES: dict[str, Callable[..., DataSplits]] = {
     "npz": load_npz,
     "folder": load_folder,
     "annotated": load_annotated,
+    "openimages": load_openimages,
     "tiny_imagenet": load_tiny_imagenet,
     "cub": load_cub,
     "huggingface": load_huggingface,

@@ -71,10 +71,38 @@ def load_annotated(
             (test_annotations, test_images),
         )
     ]
+    return annotated_splits(
+        found,
+        size=size,
+        validation=validation,
+        limit_train=limit_train,
+        seed=seed,
+        in_memory=in_memory,
+    )
+
+
+def annotated_splits(
+    found: Sequence[Annotations],
+    *,
+    size: int,
+    validation: float | int,
+    limit_train: int | None,
+    seed: int,
+    in_memory: InMemory,
+    without: Sequence[str] = (),
+) -> DataSplits:
+    """Splits from the annotations of a training and a test set; see `load_annotated`.
+
+    Args:
+        found: both; what was skipped is said in one warning each.
+        size, validation, limit_train, seed, in_memory: as for `load_annotated`.
+        without: labels of objects that are painted over and no samples.
+    """
     for name, part in zip(("training", "test"), found, strict=True):
         if part.skipped or part.clipped:
-            warnings.warn(f"{name} annotations: {part.report}", UserWarning, stacklevel=2)
-    classes = sorted({label for image in found[0].images for label in image.labels})
+            warnings.warn(f"{name} annotations: {part.report}", UserWarning, stacklevel=3)
+    labels = {label for image in found[0].images for label in image.labels}
+    classes = sorted(labels - set(without))
     files = [_whole_images(part.images, classes, size) for part in found]
     if keeps_in_memory([each.images for each, _ in files], in_memory):
         files = [(replace(each, images=each.images[:]), labels) for each, labels in files]

@@ -36,7 +36,7 @@ def read_openimages(
         ValueError: what is wrong on which line.
     """
     file, root = Path(annotations).expanduser(), Path(images).expanduser()
-    names = {} if class_names is None else _names(Path(class_names).expanduser())
+    names = {} if class_names is None else class_descriptions(Path(class_names).expanduser())
     reader = BoxReader(on_bad_box)
     found: dict[str, AnnotatedImage | None] = {}
     with _opened(file) as lines:
@@ -67,9 +67,12 @@ def _opened(file: Path) -> TextIO:
     return file.open(encoding="utf-8", newline="")
 
 
-def _names(file: Path) -> dict[str, str]:
+def class_descriptions(file: Path) -> dict[str, str]:
+    """The name of each code (`/m/011k07`); a heading, which newer files have, is left out."""
     with _opened(file) as lines:
-        return {row[0]: row[1] for row in csv.reader(lines) if len(row) >= 2}
+        rows = {row[0]: row[1] for row in csv.reader(lines) if len(row) >= 2}
+    rows.pop("LabelName", None)
+    return rows
 
 
 def _image(root: Path, name: str, where: str, reader: BoxReader) -> AnnotatedImage | None:
