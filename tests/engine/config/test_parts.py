@@ -64,11 +64,13 @@ def test_sections_of_predict_are_those_of_the_table() -> None:
 def test_a_family_is_found_by_its_members() -> None:
     assert find_part("model", "torchvision:resnet18").tasks == ("classify",)
     assert find_part("model", "torchvision:fcn_resnet50").tasks == ("segment",)
-    for name in ("torchvision:resnet18", "timm:resnet18"):
-        assert set(find_part("model", name).options) == {
-            *("weights", "weights_digest", "pretrained", "image_size"),
-            *("smooth", "smooth_stages", "dropout", "blur_pool"),
-        }
+    shared = {
+        *("weights", "weights_digest", "pretrained", "image_size"),
+        *("smooth", "smooth_stages", "dropout", "blur_pool"),
+    }
+    assert set(find_part("model", "timm:resnet18").options) == shared
+    options = set(find_part("model", "torchvision:resnet18").options)
+    assert options == {*shared, "weights_backbone"}
     with pytest.raises(ValueError, match=r"unknown model 'resnt' \(did you mean 'resnet'\?\)"):
         resolve_part("model", "resnt")
     with pytest.raises(ValueError, match=r"unknown model 'unet'.*Choose from \['faster_rcnn'\]"):
