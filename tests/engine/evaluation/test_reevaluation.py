@@ -17,7 +17,7 @@ from sfumato.engine import (
     run,
     training_content,
 )
-from sfumato.engine.evaluation import classifier
+from sfumato.engine.evaluation import classifier, damaged_images
 
 EVALUATE = {"resamples": 20, "corruptions": ["fog"], "severities": [2], "corrupted_images": 20}
 MORE = {
@@ -46,7 +46,7 @@ def test_more_evaluations_cost_only_themselves(
     whole = _run(dropout, tmp_path / "at once", evaluate=MORE)
     first = _run(dropout, tmp_path / "in steps", evaluate=EVALUATE)
     measured: list[tuple[str, int]] = []
-    predict_corrupted = classifier.predict_corrupted
+    predict_corrupted = damaged_images.predict_corrupted
 
     def watched(*arguments: Any, **options: Any) -> Any:
         measured.append(arguments[2:4])
@@ -57,7 +57,7 @@ def test_more_evaluations_cost_only_themselves(
 
     monkeypatch.setattr(Trainer, "_epoch", forbidden)
     monkeypatch.setattr(classifier, "predict", forbidden)
-    monkeypatch.setattr(classifier, "predict_corrupted", watched)
+    monkeypatch.setattr(damaged_images, "predict_corrupted", watched)
     second = _run(dropout, tmp_path / "in steps", evaluate=MORE)
     assert measured == [("contrast", 2), ("contrast", 4), ("fog", 4)]
     assert second.path != first.path

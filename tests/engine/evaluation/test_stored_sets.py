@@ -15,7 +15,7 @@ from sfumato.data import ArrayDataset, load_data
 from sfumato.engine import ConfigError, RunConfig, parse, run
 from sfumato.engine.config.preflight import check_runs
 from sfumato.engine.config.run_config import EvaluateConfig
-from sfumato.engine.evaluation import classifier
+from sfumato.engine.evaluation import damaged_images
 from sfumato.engine.evaluation.stored_sets import open_stored
 from sfumato.engine.runs.networks import load_network
 
@@ -79,7 +79,7 @@ def test_a_run_measures_stored_sets(
     assert second["perturbed"]["flip_rate"] == pytest.approx(sum(flips) / 2)
     assert "relative_confidence" not in cells["rotate"]  # which needs labels
 
-    monkeypatch.setattr(classifier, "predict_corrupted", None)  # its cells are kept
+    monkeypatch.setattr(damaged_images, "predict_corrupted", None)  # its cells are kept
     again = {**tiny, "train": train, "evaluate": {**stored, "resamples": 10}}
     third = run(parse(RunConfig, again), tmp_path, show=False).metrics()
     assert third["corrupted"]["cells"] == second["corrupted"]["cells"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import Any, Literal
 
 import torch
@@ -18,7 +17,7 @@ from sfumato.engine.config.sections import content_hash
 from sfumato.engine.evaluation.attacked import Changer
 from sfumato.engine.evaluation.changed_images import ChangedImages
 from sfumato.engine.evaluation.context import evaluate_context, objectness_metrics, objectness_of
-from sfumato.engine.evaluation.corrupted import cell_arrays, measure_corrupted
+from sfumato.engine.evaluation.damaged_images import DamagedImages
 from sfumato.engine.evaluation.measured import Measured
 from sfumato.engine.evaluation.mistakes import write_mistakes
 from sfumato.engine.evaluation.other_sets import measure_other
@@ -27,19 +26,11 @@ from sfumato.engine.evaluation.predict import predict, predict_here
 from sfumato.engine.evaluation.prepared import passes_per_image
 from sfumato.engine.evaluation.ranking import measure_normalised
 from sfumato.engine.evaluation.replicates import Replicates
-from sfumato.engine.evaluation.robustness import predict_corrupted, relative_scores
 from sfumato.engine.evaluation.split_metrics import measure_split, posterior_of, reliability_bins
-from sfumato.engine.evaluation.steadiness import evaluate_steadiness
 from sfumato.engine.evaluation.stochastic import LogProbabilities, SampleCurve
-from sfumato.engine.evaluation.stored_sets import (
-    StoredCorruptions,
-    StoredSequences,
-    StoredSets,
-    evaluate_stored,
-    open_stored,
-)
+from sfumato.engine.evaluation.stored_sets import StoredSets, open_stored
 from sfumato.engine.fabric import Fabric
-from sfumato.engine.runs.directory import Arrays, Predictions, RunDirectory
+from sfumato.engine.runs.directory import Predictions, RunDirectory
 from sfumato.engine.runs.progress import progress_bar
 from sfumato.predictions import DeepEnsemble, MCDropout, TemperatureScaler
 
@@ -180,10 +171,13 @@ class Evaluator:
         if wanted.stored is not None:
             image = tuple(test.images.shape[1:])
             stored = open_stored(wanted, classes=test.classes, image=image)
+        damaged = self._damaged_images(part)
         if wanted.corruption_names or stored.corrupted is not None:
-            self._corrupted(part, scalers, stored.corrupted)
+            for split, values in damaged.corruptions(scalers, stored.corrupted).items():
+                place = self.metrics[split] if split else self.metrics
+                place["corrupted"] = values
         if wanted.perturbation_names or stored.perturbed is not None:
-            self.metrics["perturbed"] = self._perturbed(part, stored.perturbed)
+            self.metrics["perturbed"] = damaged.perturbations(stored.perturbed)
         if wanted.attacks:
             right = self._right(test)[: len(part)]
             self.metrics["attacked"] = self._changed(part).attacks(wanted.attacks, right)
@@ -247,119 +241,20 @@ class Evaluator:
             bins=self.config.evaluate.all_bins,
         )
 
-    def _perturbed(self, part: ArrayDataset, stored: StoredSequences | None) -> dict[str, Any]:
-        """Steadiness sequence by sequence, and the means over them."""
-        names = self.config.evaluate.perturbation_names if stored is None else stored.names
-        cells: dict[str, dict[str, Any]] = {}
-        with progress_bar("perturbations", len(names), show=self.show) as bar:
-            for name in names:
-                cells[name] = self._perturbed_cell(part, name, stored)
-                bar.advance(name)
-        means = {
-            key: sum(cell[key] for cell in cells.values()) / len(cells)
-            for key, value in next(iter(cells.values())).items()
-            if isinstance(value, float)
-        }
-        return {**means, "cells": cells}
-
-    def _perturbed_cell(
-        self, part: ArrayDataset, name: str, stored: StoredSequences | None
-    ) -> dict[str, Any]:
-        what = f"perturbed-{name}"
-
-        def compute() -> dict[str, Any]:
-            self._seed(what)
-            device = self.fabric.device
-            if stored is not None:
-                return evaluate_stored(
-                    self.predictor, stored, name, mean=self.mean, std=self.std, device=device
-                )
-            return evaluate_steadiness(
-                self.predictor, part, name, mean=self.mean, std=self.std, device=device
-            )
-
-        content: dict[str, Any] = {"predict": self.config.predict.model_dump(mode="json")}
-        if stored is not None:
-            return self.run.keep(what, {**content, **stored.content}, compute)
-        content["images"] = len(part)
-        # What an older version has kept lacks the relative confidence.
-        return self.run.keep(what, {**content, "relative confidence": "of each frame"}, compute)
-
-    def _corrupted(
-        self,
-        part: ArrayDataset,
-        scalers: Mapping[str, TemperatureScaler],
-        stored: StoredCorruptions | None,
-    ) -> None:
-        """Robustness cell by cell, so that one more type or severity costs only itself."""
-        wanted = self.config.evaluate
-        names = wanted.corruption_names if stored is None else stored.names
-        severities = wanted.severities
-        cells: dict[str, list[Arrays]] = {"": [], **{split: [] for split in scalers}}
-        with progress_bar("corruptions", len(names) * len(severities), show=self.show) as bar:
-            for name in names:
-                for severity in severities:
-                    cell_of = partial(self._corrupted_cell, part, name, severity)
-                    found = cell_of(list(scalers.values()), stored)
-                    for kept, cell in zip(cells.values(), found, strict=True):
-                        kept.append(cell)
-                    bar.advance(f"{name} {severity}")
-        for split, kept in cells.items():
-            place = self.metrics[split] if split else self.metrics
-            place["corrupted"] = measure_corrupted(
-                kept,
-                part.labels[:] if stored is None else stored.labels,
-                names=names,
-                severities=severities,
-                replicates=self.replicates,
-                split=f"{split}.corrupted" if split else "corrupted",
-                num_bins=wanted.all_bins[0],
-            )
-            if wanted.alexnet is not None:
-                ratios = relative_scores(place["corrupted"], wanted.alexnet)
-                place["corrupted"]["relative_to_alexnet"] = ratios
-
-    def _corrupted_cell(
-        self,
-        part: ArrayDataset,
-        name: str,
-        severity: int,
-        scalers: Sequence[TemperatureScaler],
-        stored: StoredCorruptions | None,
-    ) -> list[Arrays]:
-        """What is known of each image, from the plain logits and from those of each scaler."""
-        what = f"corrupted-{name}-{severity}"
-        labels = part.labels[:] if stored is None else stored.labels
-
-        @cache  # one set of passes for all, and none where all are kept
-        def logits() -> Tensor:
-            self._seed(what)
-            found, _ = predict_corrupted(
-                self.predictor,
-                part,
-                name,
-                severity,
-                mean=self.mean,
-                std=self.std,
-                batch_size=self.corrupted_batch,
-                stored=None if stored is None else stored.folder,
-                limit=len(labels),
-                device=self.fabric.device,
-            )
-            return found
-
-        def kept(content: dict[str, Any], scale: Callable[[Tensor], Tensor]) -> Arrays:
-            def compute() -> Arrays:
-                return cell_arrays(scale(logits()), labels)
-
-            return self.run.keep_arrays(what, content, compute)
-
-        content = {"predict": self.config.predict.model_dump(mode="json"), "images": len(labels)}
-        if stored is not None:
-            content["stored"] = stored.source
-        plain = kept(content, lambda plain: plain)
-        scaled = [kept({**content, "temperature": each.temperature}, each) for each in scalers]
-        return [plain, *scaled]
+    def _damaged_images(self, part: ArrayDataset) -> DamagedImages:
+        return DamagedImages(
+            self.predictor,
+            part,
+            self.run,
+            self.config,
+            mean=self.mean,
+            std=self.std,
+            device=self.fabric.device,
+            batch_size=self.corrupted_batch,
+            seed=self._seed,
+            replicates=self.replicates,
+            show=self.show,
+        )
 
     def _right(self, test: ArrayDataset) -> Tensor:
         """Whether each test image is right, in the order of the data and not of predictions."""
