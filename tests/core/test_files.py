@@ -14,11 +14,11 @@ from sfumato._core.files import (
     DamagedFileError,
     read_arrays,
     read_json,
-    read_yaml,
     write_arrays,
     write_atomically,
     write_json,
 )
+from sfumato._core.yaml_files import read_yaml
 
 
 def test_a_failing_write_keeps_the_old_file(tmp_path: Path) -> None:

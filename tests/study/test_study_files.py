@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sfumato._core.files import read_yaml
+from sfumato._core.yaml_files import read_yaml
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 FILES = sorted(STUDIES.rglob("*.yaml"))

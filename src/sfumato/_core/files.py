@@ -18,9 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import yaml
-
-from sfumato._core.yaml_files import parse_yaml
 
 Content = TypeVar("Content")
 _QUIET_SECONDS = 60
@@ -165,19 +162,6 @@ def set_aside(path: Path, consequence: str) -> None:
         return
     message = f"{path} is damaged and was renamed to {target.name}: {consequence}"
     warnings.warn(message, DamageWarning, stacklevel=2)
-
-
-def read_yaml(path: Path) -> Any:
-    """Read YAML as plain data, naming the file where it is broken."""
-    try:
-        return parse_yaml(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # of the encoding or of the content
-        raise DamagedFileError(f"{path} is not valid YAML: {error}") from None
-
-
-def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
-    """Write YAML atomically, keys in their given order."""
-    write_text(path, yaml.safe_dump(dict(content), sort_keys=False))
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from sfumato._core.files import DamagedFileError, write_text
+
 MOST_VALUES = 100_000
 _MERGE = "tag:yaml.org,2002:merge"
+
+
+def read_yaml(path: Path) -> Any:
+    """Read YAML as plain data, naming the file where it is broken."""
+    try:
+        return parse_yaml(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # of the encoding or of the content
+        raise DamagedFileError(f"{path} is not valid YAML: {error}") from None
+
+
+def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
+    """Write YAML atomically, keys in their given order."""
+    write_text(path, yaml.safe_dump(dict(content), sort_keys=False))
 
 
 def parse_yaml(text: str) -> Any:

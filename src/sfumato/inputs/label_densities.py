@@ -27,8 +27,8 @@ def label_density(probs: Tensor, target: Tensor) -> Tensor:
 
     Example:
         >>> centre = torch.full((1, 3), 1 / 3)
-        >>> label_density(centre, torch.tensor([1.0, 0.0, 0.0])).item()  # 3! / (1! 0! 0!) / 3
-        2.0
+        >>> label_density(centre, torch.tensor([1.0, 0.0, 0.0]))  # 3! / (1! 0! 0!) / 3
+        tensor([2.0000], dtype=torch.float64)
 
     Reference: Eq. (10) and (11).
     """

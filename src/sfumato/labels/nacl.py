@@ -39,6 +39,7 @@ def neighbour_penalty(
         TypeError, ValueError: bad logits, target or parameters.
 
     Example:
+        >>> import torch
         >>> logits = torch.zeros(1, 2, 1, 3)
         >>> neighbour_penalty(logits, torch.tensor([[[0, 0, 1]]]), reduction="none")
         tensor([[[0.5000, 0.5000, 0.5000]]])
@@ -90,6 +91,7 @@ def nacl_loss(
         TypeError, ValueError: bad logits, target or parameters.
 
     Example:
+        >>> import torch
         >>> nacl_loss(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor(0.2365)
 

@@ -15,8 +15,8 @@ from sfumato._core.files import (
     read_arrays,
     read_json,
     read_json_lines,
-    read_yaml,
 )
+from sfumato._core.yaml_files import read_yaml
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sfumato._core.files import read_yaml
+from sfumato._core.yaml_files import read_yaml
 from sfumato.engine import ConfigError
 
 EXTENDS = "extends"

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._core.checks import check_class_indices
-from sfumato._core.files import write_json, write_yaml
+from sfumato._core.files import write_json
+from sfumato._core.yaml_files import write_yaml
 from sfumato.data import ArrayDataset, TensorLoader
 from sfumato.engine.evaluation.classifier import Evaluator
 from sfumato.engine.evaluation.given_data import Batches, GivenData, Split, read_batches, to_bytes

@@ -26,14 +26,13 @@ from sfumato._core.files import (
     read_json,
     read_json_lines,
     read_unless_damaged,
-    read_yaml,
     set_aside,
     write_arrays,
     write_atomically,
     write_json,
     write_text,
-    write_yaml,
 )
+from sfumato._core.yaml_files import read_yaml, write_yaml
 from sfumato.engine.config.sections import content_hash
 
 Arrays = dict[str, np.ndarray]
