@@ -31,6 +31,7 @@ SETS: dict[str, dict[str, Any]] = {
     "folder": {"name": "random_sets:images", "classes": 1000, "size": 64},
     "cub": {"name": "random_sets:images", "classes": 200, "size": 64},
     "annotated": {"name": "random_sets:images", "classes": 1000, "size": 64},
+    "openimages": {"name": "random_sets:images", "classes": 480, "size": 64},
     "coco": {"name": "scene_objects", "size": 48, "train": 2, "validation": 1, "test": 1},
 }
 
