@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from PIL import Image
 
+from sfumato.data import load_data
 from sfumato.engine import RunConfig, RunDirectory, fingerprint, parse
 
 PROGRAM = """
@@ -41,26 +44,61 @@ def _run(config: dict[str, Any], root: Path, *, kill_after: int = -1) -> int:
     return subprocess.run([sys.executable, "-c", PROGRAM, *arguments]).returncode
 
 
-def test_killed_run_ends_bit_identical(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    """With CRL, whose history of every sample must come back too, and mollification's noise."""
-    train = {"epochs": 6, "batch_size": 16}
-    config = {**tiny, "loss": "crl", "augment": "fcr+trivaug", "train": train}
+def _check_killed_is_whole(config: dict[str, Any], folder: Path) -> RunDirectory:
+    """Kill a run twice in the midst of epochs and compare its end; gives the whole one."""
     name = fingerprint(parse(RunConfig, config))
-    killed, whole = (RunDirectory(tmp_path / part / name) for part in ("killed", "whole"))
+    killed, whole = (RunDirectory(folder / part / name) for part in ("killed", "whole"))
 
-    assert _run(config, tmp_path / "killed", kill_after=STEPS + 1) == -signal.SIGKILL
+    assert _run(config, folder / "killed", kill_after=STEPS + 1) == -signal.SIGKILL
     assert len(killed.log()) == 1
-    assert _run(config, tmp_path / "killed", kill_after=2 * STEPS + 2) == -signal.SIGKILL
+    assert _run(config, folder / "killed", kill_after=2 * STEPS + 2) == -signal.SIGKILL
     assert len(killed.log()) == 3
     assert not killed.finished
-    assert _run(config, tmp_path / "killed") == 0
-    assert _run(config, tmp_path / "whole") == 0
+    assert _run(config, folder / "killed") == 0
+    assert _run(config, folder / "whole") == 0
 
-    weights = [(d.checkpoint / "model.safetensors").read_bytes() for d in (killed, whole)]
-    assert weights[0] == weights[1]
+    assert _weights(killed) == _weights(whole)
     assert killed.metrics() == whole.metrics()
     for split in ("validation", "test"):
         ours, theirs = killed.predictions(split), whole.predictions(split)
         assert all(np.array_equal(ours[key], theirs[key]) for key in theirs)
     logs = [[{**r, "seconds": 0} for r in d.log()] for d in (killed, whole)]
     assert logs[0] == logs[1]
+    return whole
+
+
+def _weights(run: RunDirectory) -> bytes:
+    return (run.checkpoint / "model.safetensors").read_bytes()
+
+
+def test_killed_run_ends_bit_identical(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    """With CRL, whose history of every sample must come back too, and mollification's noise."""
+    train = {"epochs": 6, "batch_size": 16}
+    config = {**tiny, "loss": "crl", "augment": "fcr+trivaug", "train": train}
+    _check_killed_is_whole(config, tmp_path)
+
+
+@pytest.mark.slow
+def test_killed_run_on_files_ends_as_one_in_memory(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    """Pictures that worker processes decode, mixed and mollified."""
+    _write_pictures(tmp_path / "pictures")
+    data = {"name": "folder", "root": str(tmp_path / "pictures")}
+    train = {"epochs": 6, "batch_size": 16}
+    config = {**tiny, "augment": "fcr+cutmix", "inputs": "mollify", "train": train}
+    on_files = _check_killed_is_whole({**config, "data": {**data, "in_memory": False}}, tmp_path)
+    held = {**config, "data": {**data, "in_memory": True}}
+    assert _run(held, tmp_path) == 0
+    in_memory = RunDirectory(tmp_path / fingerprint(parse(RunConfig, held)))
+    assert _weights(on_files) == _weights(in_memory)
+    assert on_files.metrics() == in_memory.metrics()
+
+
+def _write_pictures(root: Path) -> None:
+    """Of 96 scenes to train on, and 40 to test on."""
+    sets = load_data({"name": "scenes", "train": 96, "validation": 10, "test": 40, "size": 24})
+    for part, data in (("train", sets.train), ("val", sets.validation), ("test", sets.test)):
+        for place, (image, label) in enumerate(zip(data.images, data.labels, strict=True)):
+            folder = root / part / data.classes[int(label)]
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = np.ascontiguousarray(image.permute(1, 2, 0).numpy())
+            Image.fromarray(pixels).save(folder / f"{place:03}.png")
