@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from sfumato.data import Annotations, annotated_set, load_data, read_coco, read_openimages, read_voc
@@ -154,3 +155,20 @@ class TestSet:
         with pytest.warns(UserWarning, match="skipped: 3 boxes outside the image"):
             data = load_data({**spec, "size": 16, "validation": 1})
         assert (len(data.train), len(data.validation), len(data.test)) == (5, 1, 6)
+
+    def test_whole_images_with_all_their_objects(self, tmp_path: Path) -> None:
+        for name in ("one", "two", "three"):
+            picture(tmp_path / "images", f"{name}.jpg")
+            voc(tmp_path, [(5, 0, 9, 5), (8, 4, 14, 9)], name)
+        folder = {"annotations": str(tmp_path / "xml"), "images": str(tmp_path / "images")}
+        spec = {f"{part}_{k}": v for part in ("train", "test") for k, v in folder.items()}
+        spec |= {"name": "annotated", "format": "voc", "size": 16, "validation": 1}
+        data, painted = load_data({**spec, "others": "keep"}), load_data(spec)
+        assert (len(data.train), len(data.test), len(painted.test)) == (2, 3, 6)
+        assert data.test.boxes is not None
+        assert (data.test.boxes[..., 2] > 0).sum(1).tolist() == [2, 2, 2]
+        assert not torch.equal(data.test.images[:1], painted.test.images[:1])
+        found = tmp_path / "xml" / "two.xml"
+        found.write_text(found.read_text().replace("dog", "cat", 1))
+        with pytest.raises(ValueError, match="several classes"):
+            load_data({**spec, "others": "keep"})

@@ -1,4 +1,4 @@
-"""Classification sets from annotated images of any size: one sample an object, others hidden."""
+"""Classification sets from annotated images of any size: one sample an object, or an image."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def load_annotated(
     on_bad_box: OnBadBox = "error",
     seed: int = 0,
     in_memory: InMemory = None,
+    others: Literal["paint", "keep"] | None = None,
 ) -> DataSplits:
     """Splits from annotated images: one sample for each object, all others painted over.
 
@@ -61,8 +62,15 @@ def load_annotated(
         seed: of the split.
         in_memory: keep decoded pixels in memory; without it files are decoded, and objects painted
             over, when needed. "auto" where the images fit into 2 GB.
+        others: "keep" gives one sample for each image instead, with all its objects, which must be
+            of one class; "paint", also None, is one for each object.
+
+    Raises:
+        ValueError: what is wrong in which file; with `others="keep"` also objects of several
+            classes in an image.
     """
     check_choice("format", format, READERS)
+    check_choice("others", others, (None, "paint", "keep"))
     read = READERS[format]
     found = [
         read(annotations, images, on_bad_box=on_bad_box)
@@ -78,6 +86,7 @@ def load_annotated(
         limit_train=limit_train,
         seed=seed,
         in_memory=in_memory,
+        keep_others=others == "keep",
     )
 
 
@@ -90,6 +99,7 @@ def annotated_splits(
     seed: int,
     in_memory: InMemory,
     without: Sequence[str] = (),
+    keep_others: bool = False,
 ) -> DataSplits:
     """Splits from the annotations of a training and a test set; see `load_annotated`.
 
@@ -97,6 +107,7 @@ def annotated_splits(
         found: both; what was skipped is said in one warning each.
         size, validation, limit_train, seed, in_memory: as for `load_annotated`.
         without: labels of objects that are painted over and no samples.
+        keep_others: one sample for each image, as it is.
     """
     for name, part in zip(("training", "test"), found, strict=True):
         if part.skipped or part.clipped:
@@ -106,7 +117,10 @@ def annotated_splits(
     files = [_whole_images(part.images, classes, size) for part in found]
     if keeps_in_memory([each.images for each, _ in files], in_memory):
         files = [(replace(each, images=each.images[:]), labels) for each, labels in files]
-    train, test = (_known_only(*each, None) for each in files)
+    if keep_others:
+        train, test = (_labelled(*each) for each in files)
+    else:
+        train, test = (_known_only(*each, None) for each in files)
     return with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
 
 
@@ -177,6 +191,25 @@ def _known_only(
         raise ValueError(f"no object of the classes {list(whole.classes)} is in view")
     known = samples.subset(kept)
     return replace(known, classes=whole.classes, index=torch.arange(len(known)))
+
+
+def _labelled(whole: ArrayDataset, box_labels: Tensor) -> ArrayDataset:
+    """Whole images with the class of their objects; those with none in view are left out."""
+    assert whole.boxes is not None  # of `_whole_images`
+    known = (whole.boxes[..., 2] > whole.boxes[..., 0]) & (box_labels >= 0)
+    highest = box_labels.where(known, -1).amax(1)
+    lowest = box_labels.where(known, whole.num_classes).amin(1)
+    mixed = ((highest >= 0) & (lowest != highest)).nonzero()[:, 0]
+    if len(mixed):
+        first = int(mixed[0])
+        names = [whole.classes[int(each[first])] for each in (lowest, highest)]
+        raise ValueError(
+            f"image {first} has objects of several classes, such as {names}: others='keep' needs "
+            "images of one class; leave it out for one sample an object"
+        )
+    kept = (highest >= 0).nonzero()[:, 0]
+    samples = replace(whole, labels=highest.clamp(min=0)).subset(kept)
+    return replace(samples, index=torch.arange(len(samples)))
 
 
 def _fitted(
