@@ -28,7 +28,8 @@ PACKAGES = {
     "transformers_trainer.py": ("transformers", "accelerate"),
 }
 
-SLOW = {"transformers_trainer.py"}  # half a minute of imports
+# Seconds of imports; half a minute for transformers.
+SLOW = {"deploy_onnx.py", "lightning_module.py", "timm_model.py", "transformers_trainer.py"}
 
 
 def test_every_example_is_listed() -> None:

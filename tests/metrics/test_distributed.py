@@ -49,6 +49,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
 def test_two_processes(make: Make, tmp_path: Path) -> None:
     probs, target = make(400, 4, temperature=0.5)

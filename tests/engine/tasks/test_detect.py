@@ -139,6 +139,7 @@ def test_bad_configurations(recipe: dict[str, Any], change: dict[str, Any], mess
         parse(RunConfig, {**recipe, **change})
 
 
+@pytest.mark.slow
 def test_command_line_to_report(
     sfumato: Callable[..., Any], tmp_path: Path, recipe: dict[str, Any]
 ) -> None:

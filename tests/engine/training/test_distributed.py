@@ -11,6 +11,7 @@ import pytest
 from sfumato.engine import RunConfig, parse, run
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_two_processes_equal_one(tmp_path: Path, tiny: dict[str, Any]) -> None:
     """Group norm, because batch norm sees half a batch in each process; sizes split unevenly."""
