@@ -93,6 +93,7 @@ OWN_SPLITS = (
     *("train", "validation", "test", "scaled", "normalised", "ensemble", "context", "objectness"),
     *("corrupted", "perturbed", "attacked", "frequency", "own", "seconds", "samples", "units"),
     *("scaled_by_ece", "relative_to_baseline", "reliability", "cells", "by_class"),
+    "skipped_images",
 )
 
 # Where a metric means something else than elsewhere: without its object an image can't be known,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from sfumato._core.files import DamagedFileError, read_json, write_json
 from sfumato._core.progress import progress_bar
@@ -35,27 +37,23 @@ def without_bad_images(splits: DataSplits) -> DataSplits:
     parts = []
     for name in ("train", "validation", "test"):
         part: ArrayDataset = getattr(splits, name)
-        faults = _faults(part.images) | _faults(part.labels)
+        faults = bad_rows(part.images) | bad_rows(part.labels)
         if faults and len(faults) == len(part):
             raise ValueError(
                 f"no image of the {name} part can be decoded: {next(iter(faults.values()))}"
             )
         for row, reason in sorted(faults.items()):
             skipped[_file(part, row)] = reason
-        good = [row for row in range(len(part)) if row not in faults]
-        parts.append(part.subset(torch.tensor(good)) if faults else part)
+        parts.append(_without(part, faults) if faults else part)
     return DataSplits(*parts, skipped=skipped)
 
 
-def _file(part: ArrayDataset, row: int) -> str:
-    images = part.images
-    if isinstance(images, FileTensor):
-        return str(images.files[int(images.positions[row])])
-    return f"sample {int(part.index[row])}"
+def bad_rows(values: object) -> Faults:
+    """What is wrong with which rows; known from an earlier look where no file changed since.
 
-
-def _faults(values: object) -> Faults:
-    """What is wrong with which rows; known from an earlier look where no file changed since."""
+    Args:
+        values: a `FileTensor`; of anything else no row is bad.
+    """
     if not isinstance(values, FileTensor):
         return {}
     kept = _index_of(values)
@@ -67,6 +65,29 @@ def _faults(values: object) -> Faults:
         with contextlib.suppress(OSError):
             write_json(kept, {"bad": {str(row): reason for row, reason in found.items()}})
     return found
+
+
+def _without(part: ArrayDataset, faults: Faults) -> ArrayDataset:
+    good = torch.tensor([row for row in range(len(part)) if row not in faults])
+    left = part.subset(good)
+    if part.stream is None:
+        return left
+    return dataclasses.replace(left, stream=_streams(part.stream[good], good))
+
+
+def _streams(stream: Tensor, good: Tensor) -> Tensor:
+    """A video with a frame left out is two: what follows the gap is not the next frame."""
+    begins = torch.ones(len(good), dtype=torch.bool)
+    begins[1:] = (stream[1:] != stream[:-1]) | (good[1:] != good[:-1] + 1)
+    return begins.cumsum(0) - 1
+
+
+def _file(part: ArrayDataset, row: int) -> str:
+    images = part.images
+    with contextlib.suppress(ValueError):  # of a table's row without an image
+        if isinstance(images, FileTensor):
+            return str(images.files[int(images.positions[row])])
+    return f"sample {int(part.index[row])}"
 
 
 def _looked_at(values: FileTensor) -> Iterator[tuple[int, str]]:

@@ -15,9 +15,9 @@ from torch import Tensor
 from sfumato._core.checks import check_integer
 from sfumato.data.archives import unpacked
 from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.decode import File, Picture, ReadImage, ReadLabels, image_size
+from sfumato.data.decode import File, Picture, ReadImage, ReadLabels
 from sfumato.data.file_tensor import FileTensor
-from sfumato.data.holding import InMemory, held, memory_of_archive
+from sfumato.data.holding import InMemory, OnBadImage, held, memory_of_archive, named_by_archive
 
 CAMVID_CLASSES = (
     "sky",
@@ -48,6 +48,7 @@ def load_camvid(
     size: tuple[int, int] | None = None,
     in_memory: InMemory = None,
     unlabelled: bool | None = None,
+    on_bad_image: OnBadImage = None,
 ) -> DataSplits:
     """Train, validation and test sets of CamVid, as published (367 / 101 / 233 frames).
 
@@ -67,6 +68,8 @@ def load_camvid(
         unlabelled: test images without labels, frames of the video between the labelled ones, are
             kept with void labels: temporal smoothing sees them, metrics don't count them. Without
             it an image without labels is an error. Training and validation leave them out.
+        on_bad_image: "error", or "skip" to leave out frames that can't be decoded, or whose labels
+            can't, as `folder`; a video with a frame left out goes on as another one.
 
     Raises:
         FileNotFoundError: nothing there, or not this layout.
@@ -77,26 +80,24 @@ def load_camvid(
         check_integer("size", side, low=1)
     path = Path(root).expanduser()
     if path.is_dir():
-        return _splits(path, limit_train, size, in_memory, bool(unlabelled))
+        parts = _splits(path, limit_train, size, bool(unlabelled))
+        return held(parts, in_memory, on_bad_image)
     if not path.is_file():
         raise FileNotFoundError(f"root={str(root)!r}: no such folder or tar file of CamVid")
     with unpacked(path) as folder:
         kept = memory_of_archive(path, in_memory)
-        return _splits(folder, limit_train, size, kept, bool(unlabelled))
+        parts = _splits(folder, limit_train, size, bool(unlabelled))
+        return named_by_archive(held(parts, kept, on_bad_image), folder, path)
 
 
 def _splits(
-    root: Path,
-    limit_train: int | None,
-    size: tuple[int, int] | None,
-    in_memory: InMemory,
-    unlabelled: bool,
+    root: Path, limit_train: int | None, size: tuple[int, int] | None, unlabelled: bool
 ) -> DataSplits:
     train, validation, test = (_part(root, part, size, unlabelled) for part in _PARTS)
     if limit_train is not None:
         check_integer("limit_train", limit_train, low=1, high=len(train))
         train = train.subset(torch.arange(limit_train) * len(train) // limit_train)
-    return held(DataSplits(train, validation, test), in_memory)
+    return DataSplits(train, validation, test)
 
 
 def _part(root: Path, part: str, size: tuple[int, int] | None, unlabelled: bool) -> ArrayDataset:
@@ -113,13 +114,13 @@ def _part(root: Path, part: str, size: tuple[int, int] | None, unlabelled: bool)
             f"{part}annot/{missing[0]}: no labels for this image; unlabelled: true takes images "
             "without labels for frames between the others"
         )
-    for name in missing:
-        if part == "test":
-            labels[name] = _void_labels(found[name])
-        else:
-            del found[name]
+    if part != "test":
+        found = {name: path for name, path in found.items() if name in labels}
+    images = FileTensor.of(list(found.values()), ReadImage(stretched=size))
+    if part == "test":
+        labels |= {name: _void_labels(name, images.row_shape[1:]) for name in missing}
     return ArrayDataset(
-        FileTensor.of(list(found.values()), ReadImage(stretched=size)),
+        images,
         FileTensor.of(
             [labels[name] for name in found],
             ReadLabels(len(CAMVID_CLASSES), _FILE_VOID, VOID, stretched=size),
@@ -132,11 +133,11 @@ def _part(root: Path, part: str, size: tuple[int, int] | None, unlabelled: bool)
     )
 
 
-def _void_labels(image: Path) -> Picture:
-    """The label map of a frame without labels: void, and as large as its image."""
+def _void_labels(name: str, area: tuple[int, ...]) -> Picture:
+    """The label map of a frame without labels: void, and as large as the images."""
     encoded = BytesIO()
-    Image.new("L", image_size(image), _FILE_VOID).save(encoded, format="PNG")
-    return Picture(f"labels of {image.name}", encoded.getvalue())
+    Image.new("L", (area[1], area[0]), _FILE_VOID).save(encoded, format="PNG")
+    return Picture(f"labels of {name}", encoded.getvalue())
 
 
 def _pictures(root: Path, folder: str) -> list[Path]:

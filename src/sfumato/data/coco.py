@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_integer
 from sfumato.data.annotations.coco import coco_content, coco_image
+from sfumato.data.bad_images import bad_rows
+from sfumato.data.decode import ReadImage
 from sfumato.data.detection import DetectionDataset, DetectionSplits, Objects
+from sfumato.data.file_tensor import FileTensor
+from sfumato.data.holding import OnBadImage
 
 OnBadBox = Literal["error", "skip"]
+_READ = ReadImage()
 
 
 class ImageFiles(Sequence[Tensor]):
@@ -37,14 +43,10 @@ class ImageFiles(Sequence[Tensor]):
         if isinstance(position, slice):
             return ImageFiles(self.paths[position], self.sizes[position])
         path, size = self.paths[position], self.sizes[position]
-        try:
-            with Image.open(path) as image:
-                upright = ImageOps.exif_transpose(image).convert("RGB")
-        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ValueError(f"{path}: unreadable image: {error}") from error
-        if upright.size != size:
-            upright = upright.resize(size, Image.Resampling.BILINEAR)
-        return torch.from_numpy(np.array(upright)).permute(2, 0, 1)
+        pixels = _READ(path)
+        if pixels.shape[1::-1] != size:
+            pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BILINEAR))
+        return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
 
 
 def read_coco_detection(
@@ -114,6 +116,7 @@ def load_coco(
     test_images: Path,
     longest: int | None = None,
     on_bad_box: OnBadBox = "error",
+    on_bad_image: OnBadImage = None,
 ) -> DetectionSplits:
     """Three COCO files with their folders of images; all must have the same categories.
 
@@ -126,13 +129,35 @@ def load_coco(
         test_images: folder.
         longest: as in `read_coco_detection`.
         on_bad_box: as in `read_coco_detection`.
+        on_bad_image: "error" stops where a file can't be decoded; "skip" decodes all of them
+            first, leaves such files out of their part, and lists them with the run.
     """
+    check_choice("on_bad_image", on_bad_image, (None, "error", "skip"))
     places = ((train, train_images), (validation, validation_images), (test, test_images))
     made = [read_coco_detection(*each, longest=longest, on_bad_box=on_bad_box) for each in places]
     for place, each in zip(places[1:], made[1:], strict=True):
         if each.classes != made[0].classes:
             raise ValueError(f"{place[0]}: categories differ from those of {train}")
-    return DetectionSplits(*made)
+    if on_bad_image != "skip":
+        return DetectionSplits(*made)
+    skipped: dict[str, str] = {}
+    kept = [_decodable(each, skipped) for each in made]
+    return DetectionSplits(*kept, skipped=skipped)
+
+
+def _decodable(part: DetectionDataset, skipped: dict[str, str]) -> DetectionDataset:
+    """The images that can be decoded, with their objects; the others go to `skipped`."""
+    images = part.images
+    assert isinstance(images, ImageFiles)  # of `read_coco_detection`
+    faults = bad_rows(FileTensor.of(images.paths, _READ))
+    skipped |= {str(images.paths[row]): reason for row, reason in faults.items()}
+    good = [row for row in range(len(part)) if row not in faults]
+    return replace(
+        part,
+        images=ImageFiles([images.paths[row] for row in good], [images.sizes[row] for row in good]),
+        objects=[part.objects[row] for row in good],
+        scales=[part.scales[row] for row in good],
+    )
 
 
 def _group(

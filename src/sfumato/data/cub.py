@@ -13,7 +13,14 @@ from sfumato._core.checks import check_integer
 from sfumato.data.archives import is_archive, opened
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import image_size
-from sfumato.data.holding import InMemory, OnBadImage, held, image_files, memory_of_archive
+from sfumato.data.holding import (
+    InMemory,
+    OnBadImage,
+    held,
+    image_files,
+    memory_of_archive,
+    named_by_archive,
+)
 from sfumato.data.split import with_test
 
 Box = tuple[float, float, float, float]
@@ -70,7 +77,7 @@ def load_cub(
             limit_test=limit_test,
             seed=seed,
         )
-        return held(parts, in_memory, on_bad_image)
+        return named_by_archive(held(parts, in_memory, on_bad_image), folder, archive)
 
 
 def _sets(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -79,11 +79,12 @@ class DetectionDataset:
 
 @dataclass(frozen=True)
 class DetectionSplits:
-    """Train, validation and test sets of one source."""
+    """Train, validation and test sets of one source; `skipped` as in `DataSplits`."""
 
     train: DetectionDataset
     validation: DetectionDataset
     test: DetectionDataset
+    skipped: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -96,6 +97,18 @@ def held(splits: DataSplits, in_memory: InMemory, on_bad_image: OnBadImage = Non
     if not keeps_in_memory(pixels, in_memory):
         return splits
     return DataSplits(*(_decoded(part) for part in parts), skipped=splits.skipped)
+
+
+def named_by_archive(splits: DataSplits, folder: Path, archive: Path) -> DataSplits:
+    """The same splits whose `skipped` names the archive, where `folder` is what it unpacked to."""
+    if not splits.skipped or not archive.is_file():
+        return splits
+
+    def told(text: str) -> str:
+        return text.replace(f"{folder}{os.sep}", f"{archive}: ")
+
+    skipped = {told(file): told(reason) for file, reason in splits.skipped.items()}
+    return dataclasses.replace(splits, skipped=skipped)
 
 
 def _decoded(part: ArrayDataset) -> ArrayDataset:

@@ -19,7 +19,7 @@ from sfumato.data.annotations.load import annotated_splits
 from sfumato.data.annotations.objects import AnnotatedImage, Annotations, OnBadBox
 from sfumato.data.annotations.openimages import class_descriptions, read_openimages
 from sfumato.data.dataset import DataSplits
-from sfumato.data.holding import InMemory
+from sfumato.data.holding import InMemory, OnBadImage
 
 _HIERARCHY = ("bbox_labels_600_hierarchy.json",)
 _NAMES = ("class-descriptions-boxable.csv", "oidv7-class-descriptions-boxable.csv")
@@ -40,6 +40,7 @@ def load_openimages(
     on_bad_box: OnBadBox = "error",
     seed: int = 0,
     in_memory: InMemory = None,
+    on_bad_image: OnBadImage = None,
 ) -> DataSplits:
     """One sample for each object of OpenImages, all others of its image painted over.
 
@@ -61,6 +62,7 @@ def load_openimages(
         on_bad_box: "error", "skip" or "clip", as in `BoxReader`.
         seed: of the split and of the samples that are kept.
         in_memory: as for `annotated`.
+        on_bad_image: as for `annotated`.
 
     Raises:
         FileNotFoundError: a file is not there.
@@ -76,7 +78,11 @@ def load_openimages(
     for part in ("train", test):
         files = (f"{part}-annotations-bbox.csv", f"oidv6-{part}-annotations-bbox.csv")
         found = read_openimages(
-            _present(folder, files), folder / part, class_names=names_file, on_bad_box=on_bad_box
+            _present(folder, files),
+            folder / part,
+            class_names=names_file,
+            on_bad_box=on_bad_box,
+            on_bad_image=on_bad_image,
         )
         parts.append(_relabelled(found, renamed))
     if per_class is not None:
@@ -90,6 +96,7 @@ def load_openimages(
         seed=seed,
         in_memory=in_memory,
         without=(_SURPLUS,),
+        on_bad_image=on_bad_image,
     )
 
 

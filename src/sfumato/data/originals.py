@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from io import BytesIO
 
 import numpy as np
@@ -113,9 +114,11 @@ class _Header:
             reduced: how often more pixels there are in a row than are needed; JPEG files are
                 decoded with as many less, as far as that is a power of two.
         """
-        try:
-            if self._is_plain and reduced < 2 and decode_jpeg is not None:
+        if self._is_plain and reduced < 2 and decode_jpeg is not None:
+            # It refuses some damaged files that Pillow decodes, as it does for sets in memory.
+            with suppress(ValueError):
                 return torch.from_numpy(decode_jpeg(self._content)).permute(2, 0, 1)
+        try:
             with Image.open(BytesIO(self._content)) as image:
                 if reduced > 1:
                     image.draft("RGB", (image.size[0] // reduced, image.size[1] // reduced))

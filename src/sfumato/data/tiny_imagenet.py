@@ -14,7 +14,14 @@ from sfumato.data.archives import is_archive, opened
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import image_size
 from sfumato.data.folders import class_images
-from sfumato.data.holding import InMemory, OnBadImage, held, image_files, memory_of_archive
+from sfumato.data.holding import (
+    InMemory,
+    OnBadImage,
+    held,
+    image_files,
+    memory_of_archive,
+    named_by_archive,
+)
 from sfumato.data.split import with_test
 
 Box = tuple[int, int, int, int]
@@ -80,7 +87,7 @@ def load_tiny_imagenet(
             limit_test=limit_test,
             seed=seed,
         )
-        return held(parts, in_memory, on_bad_image)
+        return named_by_archive(held(parts, in_memory, on_bad_image), folder, archive)
 
 
 def _chosen(wanted: Sequence[str], wnids: Sequence[str], listed: Path) -> list[str]:

@@ -118,7 +118,7 @@ _BY_CLASS = "class_"
 _CHANGED = ("attacked.", "frequency.")  # how often it errs comes first, of images made for that
 _FLOOR = "_floor"
 _OWN = "own"
-_NOT_METRICS = {"samples", "pixels", "units", "objects"}
+_NOT_METRICS = {"samples", "pixels", "units", "objects", "skipped_images"}
 _NOT_SPLITS = {"validation", "reliability", "cells", "by_class"}
 
 

@@ -42,11 +42,12 @@ def note(findings: Findings) -> str:
 
 def _skipped(findings: Findings) -> list[str]:
     """Where images could not be decoded and the study said to leave them out."""
-    most = max((run.skipped_images for row in findings.rows for run in row.method.runs), default=0)
+    runs = [run for row in findings.rows for run in row.method.runs]
+    most = max((run.metrics.get("skipped_images", 0) for run in runs), default=0)
     if not most:
         return []
     return [
-        f"Up to {most} images of a run could not be decoded and were left out; each run lists "
+        f"Images that could not be decoded were left out, up to {most} of a run; each run lists "
         "its own in skipped_images.json."
     ]
 

@@ -34,7 +34,6 @@ class RunResult:
     samples: list[dict[str, Any]] = field(default_factory=list)
     cost: dict[str, Any] = field(default_factory=dict)
     replicates: dict[str, np.ndarray] = field(default_factory=dict, compare=False)
-    skipped_images: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,6 @@ def _read_run(path: Path, seed: int) -> RunResult:
         samples=_optional(path / "samples.json").get("samples", []),
         cost=_optional(path / "cost.json"),
         replicates=_read_replicates(path / "replicates.npz"),
-        skipped_images=_optional(path / "skipped_images.json").get("count", 0),
     )
 
 

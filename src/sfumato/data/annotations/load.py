@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -16,9 +17,10 @@ from sfumato.data.annotations.coco import read_coco
 from sfumato.data.annotations.objects import AnnotatedImage, Annotations, OnBadBox
 from sfumato.data.annotations.openimages import read_openimages
 from sfumato.data.annotations.voc import read_voc
+from sfumato.data.bad_images import bad_rows
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import image_size
-from sfumato.data.holding import InMemory, image_files, keeps_in_memory
+from sfumato.data.holding import InMemory, OnBadImage, image_files, keeps_in_memory
 from sfumato.data.objects import single_objects
 from sfumato.data.split import with_test
 from sfumato.data.tiny_imagenet import padded_boxes
@@ -44,6 +46,7 @@ def load_annotated(
     seed: int = 0,
     in_memory: InMemory = None,
     others: Literal["paint", "keep"] | None = None,
+    on_bad_image: OnBadImage = None,
 ) -> DataSplits:
     """Splits from annotated images: one sample for each object, all others painted over.
 
@@ -64,6 +67,8 @@ def load_annotated(
             over, when needed. "auto" where the images fit into 2 GB.
         others: "keep" gives one sample for each image instead, with all its objects, which must be
             of one class; "paint", also None, is one for each object.
+        on_bad_image: "error", or "skip" to leave out files that can't be decoded, with all their
+            objects, as `folder`.
 
     Raises:
         ValueError: what is wrong in which file; with `others="keep"` also objects of several
@@ -72,6 +77,8 @@ def load_annotated(
     check_choice("format", format, READERS)
     check_choice("others", others, (None, "paint", "keep"))
     read = READERS[format]
+    if format == "openimages":  # the only reader that looks into images: its boxes are shares
+        read = partial(read, on_bad_image=on_bad_image)
     found = [
         read(annotations, images, on_bad_box=on_bad_box)
         for annotations, images in (
@@ -87,6 +94,7 @@ def load_annotated(
         seed=seed,
         in_memory=in_memory,
         keep_others=others == "keep",
+        on_bad_image=on_bad_image,
     )
 
 
@@ -100,20 +108,24 @@ def annotated_splits(
     in_memory: InMemory,
     without: Sequence[str] = (),
     keep_others: bool = False,
+    on_bad_image: OnBadImage = None,
 ) -> DataSplits:
     """Splits from the annotations of a training and a test set; see `load_annotated`.
 
     Args:
         found: both; what was skipped is said in one warning each.
-        size, validation, limit_train, seed, in_memory: as for `load_annotated`.
+        size, validation, limit_train, seed, in_memory, on_bad_image: as for `load_annotated`.
         without: labels of objects that are painted over and no samples.
         keep_others: one sample for each image, as it is.
     """
+    check_choice("on_bad_image", on_bad_image, (None, "error", "skip"))
     for name, part in zip(("training", "test"), found, strict=True):
         if part.skipped or part.clipped:
             warnings.warn(f"{name} annotations: {part.report}", UserWarning, stacklevel=3)
     labels = {label for image in found[0].images for label in image.labels}
     classes = sorted(labels - set(without))
+    if on_bad_image == "skip":
+        found = [_decodable(part, size) for part in found]
     files = [_whole_images(part.images, classes, size) for part in found]
     if keeps_in_memory([each.images for each, _ in files], in_memory):
         files = [(replace(each, images=each.images[:]), labels) for each, labels in files]
@@ -121,7 +133,17 @@ def annotated_splits(
         train, test = (_labelled(*each) for each in files)
     else:
         train, test = (_known_only(*each, None) for each in files)
-    return with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
+    parts = with_test(train, test, validation=validation, limit_train=limit_train, seed=seed)
+    return replace(parts, skipped={**found[0].unreadable, **found[1].unreadable})
+
+
+def _decodable(part: Annotations, size: int) -> Annotations:
+    """The images that can be decoded, of those that have objects; `unreadable` lists the others."""
+    chosen = [image for image in part.images if image.boxes]
+    faults = bad_rows(image_files([image.path for image in chosen], size=size)) if chosen else {}
+    bad = {str(chosen[row].path): reason for row, reason in faults.items()}
+    kept = [image for row, image in enumerate(chosen) if row not in faults]
+    return replace(part, images=kept, unreadable={**part.unreadable, **bad})
 
 
 def annotated_set(

@@ -42,11 +42,13 @@ class Annotations:
         images: in the order of the source.
         skipped: reason -> how many boxes or images.
         clipped: how many boxes were cut to their image.
+        unreadable: images that were left out because they can't be decoded: file -> reason.
     """
 
     images: list[AnnotatedImage]
     skipped: Counter[str] = field(default_factory=Counter)
     clipped: int = 0
+    unreadable: dict[str, str] = field(default_factory=dict)
 
     @property
     def report(self) -> str:
@@ -71,6 +73,7 @@ class BoxReader:
     on_bad_box: OnBadBox
     skipped: Counter[str] = field(default_factory=Counter)
     clipped: int = 0
+    unreadable: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_choice("on_bad_box", self.on_bad_box, ("error", "skip", "clip"))
@@ -97,7 +100,7 @@ class BoxReader:
         self.skipped[reason] += 1
 
     def finish(self, images: list[AnnotatedImage]) -> Annotations:
-        return Annotations(images, self.skipped, self.clipped)
+        return Annotations(images, self.skipped, self.clipped, self.unreadable)
 
 
 def _fault(box: Sequence[float], width: int, height: int) -> str | None:

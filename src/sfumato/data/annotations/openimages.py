@@ -6,8 +6,10 @@ import csv
 from pathlib import Path
 from typing import TextIO
 
+from sfumato._core.checks import check_choice
 from sfumato.data.annotations.objects import AnnotatedImage, Annotations, BoxReader, OnBadBox
 from sfumato.data.decode import image_size
+from sfumato.data.holding import OnBadImage
 
 _COLUMNS = ("ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax")
 
@@ -18,6 +20,7 @@ def read_openimages(
     *,
     class_names: str | Path | None = None,
     on_bad_box: OnBadBox = "error",
+    on_bad_image: OnBadImage = None,
 ) -> Annotations:
     """The objects of an OpenImages box file, images in the order of their first line.
 
@@ -30,6 +33,8 @@ def read_openimages(
         class_names: CSV of LabelName (`/m/011k07`) and name, without a heading; None keeps the
             codes.
         on_bad_box: "error", "skip" or "clip", as in `BoxReader`.
+        on_bad_image: "error", or "skip" to leave out images whose header can't be read, which
+            `unreadable` then lists.
 
     Raises:
         FileNotFoundError: no such file.
@@ -37,6 +42,7 @@ def read_openimages(
     """
     file, root = Path(annotations).expanduser(), Path(images).expanduser()
     names = {} if class_names is None else class_descriptions(Path(class_names).expanduser())
+    check_choice("on_bad_image", on_bad_image, (None, "error", "skip"))
     reader = BoxReader(on_bad_box)
     found: dict[str, AnnotatedImage | None] = {}
     with _opened(file) as lines:
@@ -50,10 +56,11 @@ def read_openimages(
                 reader.skipped["groups"] += 1
                 continue
             if row["ImageID"] not in found:
-                found[row["ImageID"]] = _image(root, row["ImageID"], where, reader)
+                skips = on_bad_image == "skip"
+                found[row["ImageID"]] = _image(root, row["ImageID"], where, reader, skips=skips)
             image = found[row["ImageID"]]
             if image is None:
-                reader.skipped["boxes of missing images"] += 1
+                reader.skipped["boxes of images left out"] += 1
                 continue
             x1, x2, y1, y2 = _shares(row, where)
             box = (x1 * image.width, y1 * image.height, x2 * image.width, y2 * image.height)
@@ -75,12 +82,20 @@ def class_descriptions(file: Path) -> dict[str, str]:
     return rows
 
 
-def _image(root: Path, name: str, where: str, reader: BoxReader) -> AnnotatedImage | None:
+def _image(
+    root: Path, name: str, where: str, reader: BoxReader, *, skips: bool
+) -> AnnotatedImage | None:
     path = root / f"{name}.jpg"
     if Path(name).name != name or not path.is_file():
         reader.refuse("images missing", f"{where}: no image {path}")
         return None
-    return AnnotatedImage(path, *image_size(path))
+    try:
+        return AnnotatedImage(path, *image_size(path))
+    except ValueError as error:
+        if not skips:
+            raise
+        reader.unreadable[str(path)] = str(error)
+        return None
 
 
 def _shares(row: dict[str, str], where: str) -> tuple[float, float, float, float]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sfumato._core.spec import Spec
-from sfumato.data import ArrayDataset
+from sfumato.data import ArrayDataset, DataSplits
 from sfumato.data.prepare import image_shape
 from sfumato.engine.config.components import build_part
 from sfumato.engine.evaluation.replicates import Replicates
@@ -21,16 +21,26 @@ from sfumato.metrics.intervals import check_resampling, draw_in_parts, intervals
 from sfumato.predictions import TemperatureScaler
 
 
-def load_other(spec: Spec, train: ArrayDataset) -> ArrayDataset:
+def load_other(
+    spec: Spec, train: ArrayDataset, skipped: dict[str, str] | None = None
+) -> ArrayDataset:
     """The test part of another source, with the classes of the set that was trained on.
 
     Classes that are named by number, as in ImageNet-V2 and in files without names, are those
     numbers; any others must be the same names in the same order.
 
+    Args:
+        spec: of the source.
+        train: what was trained on.
+        skipped: takes the images of the source that can't be decoded and were left out.
+
     Raises:
         ValueError: no images, other classes, other images, label maps or texts.
     """
-    found: ArrayDataset = build_part("data", spec).test
+    splits: DataSplits = build_part("data", spec)
+    if skipped is not None:
+        skipped |= splits.skipped
+    found = splits.test
     if not len(found):
         raise ValueError("has no test images: give a test part")
     if found.vocabulary is not None or found.labels.ndim != 1:

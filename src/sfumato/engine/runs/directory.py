@@ -40,6 +40,7 @@ Arrays = dict[str, np.ndarray]
 TRAININGS = "trainings"
 KEPT = "kept.json"  # which weights predict, where that was a choice
 _POINTER = "training.json"
+_SKIPPED = "skipped_images.json"
 _CONTENT = "content"  # of a kept part, for the reader of the file
 
 
@@ -106,7 +107,7 @@ class RunDirectory:
                 write_text(self.path / name, file.read_text(encoding="utf-8"))
         known = {} if training_seconds is None else {"training_seconds": training_seconds}
         write_json(self.path / "cost.json", {**self._cost(), **known})
-        write_json(self.path / "metrics.json", metrics)
+        write_json(self.path / "metrics.json", {**metrics, **self._skipped_count()})
         (self.path / "error.txt").unlink(missing_ok=True)
 
     def set_aside_damage(self) -> None:
@@ -126,10 +127,15 @@ class RunDirectory:
         return read_json(self.path / "metrics.json")
 
     def write_skipped(self, skipped: Mapping[str, str]) -> None:
-        """List the images that were left out because they can't be decoded, if there are any."""
-        if skipped:
-            content = {"count": len(skipped), "images": dict(skipped)}
-            write_json(self.path / "skipped_images.json", content)
+        """List the images that were left out because they can't be decoded, if there are any.
+
+        `write_metrics` counts them in `metrics.json`.
+        """
+        if not skipped:  # nor are there any of a run that failed before files were mended
+            (self.path / _SKIPPED).unlink(missing_ok=True)
+            return
+        content = {"count": len(skipped), "images": dict(skipped)}
+        write_json(self.path / _SKIPPED, content)
 
     def write_error(self, trace: str) -> None:
         """Record why the run failed; a later success removes it."""
@@ -251,6 +257,10 @@ class RunDirectory:
             write_arrays(path, {**compute(), _CONTENT: np.array(json.dumps(content))})
             arrays = read_arrays(path)
         return {key: value for key, value in arrays.items() if key != _CONTENT}
+
+    def _skipped_count(self) -> dict[str, int]:
+        path = self.path / _SKIPPED
+        return {"skipped_images": read_json(path)["count"]} if path.exists() else {}
 
     def _pointer(self) -> dict[str, str]:
         path = self.path / _POINTER

@@ -54,9 +54,11 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     if config.evaluate.train:
         augmented = loaders.evaluation(data.train, build_augmentation(config.augment))
         evaluator.training_set(augmented)
+    skipped = dict(data.skipped)
     for name, spec in config.evaluate.also.items():
-        evaluator.other(name, loaders.evaluation(load_other(spec, data.train)))
+        evaluator.other(name, loaders.evaluation(load_other(spec, data.train, skipped)))
     if fabric.is_global_zero:
+        directory.write_skipped(skipped)
         directory.write_metrics(evaluator.finish(data.test), training_seconds=seconds)
     fabric.barrier()
 

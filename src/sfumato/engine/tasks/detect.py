@@ -85,6 +85,8 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
     """
     source = _classifier(fabric, config, directory, show)
     data = load_detection_data(config.data)
+    if fabric.is_global_zero:
+        directory.write_skipped(data.skipped)
     torch.manual_seed(fold_seed(config.seed, "initial weights"))
     detector = detector_from(source, num_classes=len(data.classes), model=config.model)
     network = build_trainer(fabric, config, data.train, detector, directory, show).fit()
