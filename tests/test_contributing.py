@@ -30,7 +30,7 @@ def test_poly_is_seen_everywhere(tmp_path: Path) -> None:
     assert Path(sfumato.__file__).is_relative_to(Path.cwd())
     assert catalogue()["losses"]["poly"] == "weight=1.0, ignore_index=-100"
     assert '"const": "poly"' in schema_text()
-    assert "poly" in losses.fast_losses((2,))
+    assert "poly" in losses.fast_losses((2,), classes=3)
     methods = {"poly": {"loss": {"name": "poly", "weight": 2.0}}}
     recipe = {"data": "scenes", "model": "resnet"}
     write_profiles(plan(StudyConfig(name="s", recipe=recipe, methods=methods)), tmp_path)

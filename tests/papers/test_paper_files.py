@@ -1,9 +1,8 @@
-"""Every file of `studies/papers`: it parses, its networks can be built, and it runs."""
+"""Every file of `studies/papers`: it says what it is, and its networks can be built."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato._core.import_path import searching
 from sfumato.engine import run
 from sfumato.engine.config.components import build_network, without_weights
 from sfumato.study import load_study
-from sfumato.study.config import StudyConfig, plan
+from sfumato.study.config import plan
+from tests.papers.small_studies import FILES, SETS, small
 
-HERE = Path(__file__).parent
-FILES = sorted((HERE.parents[1] / "studies" / "papers").glob("*.yaml"))
 PAPERS = ("ACLS", "MbLS", "Adaptive label smoothing", "Mollification", "Spatial smoothing")
-# What a set is made of: the classes and the sizes that a network sees.
-SETS: dict[str, dict[str, Any]] = {
-    "cifar10": {"name": "random_sets:images", "classes": 10, "size": 32},
-    "cifar100": {"name": "random_sets:images", "classes": 100, "size": 32},
-    "tiny_imagenet": {"name": "random_sets:images", "classes": 200, "size": 64},
-    "newsgroups": {"name": "random_sets:texts", "classes": 20, "length": 60},
-    "camvid": {"name": "random_sets:maps", "classes": 11, "height": 32, "width": 48},
-    "voc_segmentation": {"name": "random_sets:maps", "classes": 21, "height": 64, "width": 64},
-    "folder": {"name": "random_sets:images", "classes": 1000, "size": 64},
-    "cub": {"name": "random_sets:images", "classes": 200, "size": 64},
-    "annotated": {"name": "random_sets:images", "classes": 1000, "size": 64},
-    "openimages": {"name": "random_sets:images", "classes": 480, "size": 64},
-    "coco": {"name": "scene_objects", "size": 48, "train": 2, "validation": 1, "test": 1},
-}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -68,76 +51,7 @@ def test_its_networks_can_be_built(path: Path) -> None:
         assert logits.shape[:2] == (2, data["classes"])
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:the temperature ended at its bound")  # as labels are random
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_runs(path: Path, tmp_path: Path) -> None:
-    """Each method takes one batch of random input through training and evaluation."""
-    for planned in plan(_small(load_study(path))):
-        assert run(planned.config, tmp_path, show=False).finished, planned.method
-
-
 def test_one_of_them_runs(tmp_path: Path) -> None:
-    study = _small(load_study(HERE.parents[1] / "studies/papers/acls-table5-tiny-imagenet.yaml"))
+    study = small(load_study(FILES[0].with_name("acls-table5-tiny-imagenet.yaml")))
     adaptive_only = plan(study)[2]
     assert run(adaptive_only.config, tmp_path, show=False).metrics()["test"]["nll"] > 0
-
-
-def _small(study: StudyConfig) -> StudyConfig:
-    """Narrow networks of the same depth, one batch, two masks, two corrupted images."""
-    changed = {name: _shrunk(changes) for name, changes in study.methods.items()}
-    recipe = _shrunk(study.recipe)
-    if recipe.get("task") != "detect":
-        recipe["evaluate"] = {**recipe.get("evaluate", {}), "resamples": 0, "corrupted_images": 2}
-    seeds = [0, 1] if "seeds" in str(study.methods) else [0]
-    with searching(HERE):
-        return StudyConfig(name=study.name, recipe=recipe, methods=changed, seeds=seeds)
-
-
-def _shrunk(changes: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(changes)
-    if "data" in found:
-        found["data"] = SETS[found["data"]["name"]]
-    if "classifier" in found:
-        found["classifier"] = _shrunk(found["classifier"])
-    if isinstance(found.get("model"), dict):
-        found["model"] = _narrow(found["model"])
-    if "train" in found:
-        found["train"] = _short(found["train"])
-    if found.get("predict", {}).get("mc_dropout"):
-        found["predict"] = {**found["predict"], "mc_dropout": 2}
-    if "evaluate" in found:
-        found["evaluate"] = _quick(found["evaluate"])
-    if "augment" in found and isinstance(found["augment"], dict):
-        found["augment"] = {
-            key: {"height": 16, "width": 32}.get(key, value)
-            for key, value in found["augment"].items()
-        }
-    return found
-
-
-def _narrow(model: Mapping[str, Any]) -> dict[str, Any]:
-    fetched = ("pretrained", "weights_backbone", "image_size")
-    kept = {key: value for key, value in model.items() if key not in fetched}
-    if model["name"] == "faster_rcnn":
-        return {"name": "faster_rcnn", "channels": 8, "hidden": 8, "proposals": 8}
-    if "image_size" in model:
-        return {**kept, "image_size": 32}
-    widths = {"resnet": 16, "vgg": 4, "unet": 2}
-    return {**kept, "width": widths[model["name"]]} if model["name"] in widths else kept
-
-
-def _short(train: Mapping[str, Any]) -> dict[str, Any]:
-    said = {"epochs": 1, "batch_size": 4, "milestones": [1], "warmup_epochs": 0.5}
-    return {key: said.get(key, value) for key, value in train.items()}
-
-
-def _quick(evaluate: Mapping[str, Any]) -> dict[str, Any]:
-    said = {
-        "corruptions": ["fog"],
-        "severities": [1],
-        "perturbations": ["translate"],
-        "ensemble_sizes": [1, 2],
-        "also": dict.fromkeys(evaluate.get("also", ()), SETS["folder"]),
-    }
-    return {key: said.get(key, value) for key, value in evaluate.items()}

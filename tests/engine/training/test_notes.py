@@ -39,7 +39,7 @@ def test_what_a_loss_has_learnt_is_resumed(
     loss: dict[str, Any], tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
     """Interrupted in the third epoch, the training ends with the same weights."""
-    train = {"epochs": 4, "batch_size": 32}
+    train = {"epochs": 4, "batch_size": 32, "clip_norm": 2.0}
     config = parse(RunConfig, {**tiny, "loss": loss, "train": train})
     whole = run(config, tmp_path / "whole", show=False)
     steps = 0
