@@ -151,6 +151,16 @@ def test_further_numbers_equal_their_definition(
 
 
 @with_kernels
+@pytest.mark.parametrize("only", [("label",), ("top", "label"), ("entropy", "label", "total")])
+def test_only_what_is_asked_for_is_handed_out(only: tuple[str, ...]) -> None:
+    logits = (LAYOUTS["rows"]() * 3).double().requires_grad_()
+    target = _labels(logits)
+    read = softmax_summary(logits, target, only=only, ignore_index=-100, wants_totals=True)
+    _assert_same(logits, read, _plain(logits, target), (*only, "totals"))
+    assert not hasattr(read, "highest")
+
+
+@with_kernels
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_targets_from_a_table_and_margins_of_classes(layout: str) -> None:
     logits = (LAYOUTS[layout]() * 3).double().requires_grad_()

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_floating, check_integer
+from sfumato.ops.library import REAL
 from sfumato.ops.plain_softmax import PlainSoftmax, valid_entries
 from sfumato.ops.softmax import Also, SoftmaxSummary, softmax_summary
 
@@ -80,6 +81,7 @@ class Entries(NamedTuple):
         table: Tensor | None = None,
         margin: float | Tensor | None = None,
         also: Also | None = None,
+        only: tuple[str, ...] | None = None,
         wants_predicted: bool = False,
         wants_totals: bool = False,
     ) -> SoftmaxSummary:
@@ -92,6 +94,7 @@ class Entries(NamedTuple):
             margin=margin,
             ignore_index=self.ignore_index,
             also=also,
+            only=only,
             wants_predicted=wants_predicted,
             wants_totals=wants_totals,
         )
@@ -129,7 +132,8 @@ def prepare_entries(
     """
     _check_logits(logits)
     check_integer("ignore_index", ignore_index, low=-(2**63))
-    if logits.dtype != torch.float64:
+    # Types are looked at, because a conversion costs something where there is nothing to convert.
+    if logits.dtype not in REAL:
         logits = logits.float()
     if target is None:
         return Entries(logits, None, None, ignore_index)
@@ -139,8 +143,10 @@ def prepare_entries(
         _check_soft_target(logits, target, ignore_index, allowed=soft)
         return Entries(logits, None, target.to(logits.dtype), ignore_index)
     _check_hard_target(logits, target)
-    # Before any comparison: uint8 labels would wrap a negative ignore_index.
-    return Entries(logits, target.long(), None, ignore_index)
+    if target.dtype != torch.int64:
+        # Before any comparison: uint8 labels would wrap a negative ignore_index.
+        target = target.long()
+    return Entries(logits, target, None, ignore_index)
 
 
 def reduce_entries(
@@ -212,10 +218,11 @@ def _check_soft_target(logits: Tensor, target: Tensor, ignore_index: int, *, all
 def _check_hard_target(logits: Tensor, target: Tensor) -> None:
     if target.dtype == torch.bool or target.is_complex():
         raise TypeError(f"target must hold integer class indices, got {target.dtype}")
-    expected = logits.shape[:1] + logits.shape[2:]
+    samples, _, *positions = logits.shape
+    expected = (samples, *positions)
     if target.shape != expected:
         raise ValueError(
-            f"target must have shape {tuple(expected)} (class indices) or "
+            f"target must have shape {expected} (class indices) or "
             f"{tuple(logits.shape)} (soft targets, floating point) for logits of shape "
             f"{tuple(logits.shape)}, got {tuple(target.shape)}"
         )

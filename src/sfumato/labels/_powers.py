@@ -15,7 +15,7 @@ def power_of_miss(miss: Tensor, exponent: float | Tensor, *, least: float) -> Te
         least: no exponent is below it.
     """
     if least >= 1:
-        return miss**exponent
+        return miss.pow(exponent)
     # Where nothing is missed the power has no derivative for exponents below 1, but its product
     # with log p_y does: hold it constant there.
     is_certain = miss <= 0

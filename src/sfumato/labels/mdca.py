@@ -98,7 +98,7 @@ def mdca_loss(
     check_number("weight", weight, low=0.0)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    softmax = entries.softmax(wants_totals=True)
+    softmax = entries.softmax(only=("label",), wants_totals=True)
     values = weight * _distance(softmax, entries) - softmax.label  # Eq. (9)
     return reduce_entries(values, softmax, reduction)
 

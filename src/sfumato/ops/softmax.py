@@ -13,7 +13,6 @@ PyTorch's own.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -110,6 +109,7 @@ def softmax_summary(
     margin: float | Tensor | None = None,
     ignore_index: int = NOTHING_IGNORED,
     also: Also | None = None,
+    only: tuple[str, ...] | None = None,
     wants_predicted: bool = False,
     wants_totals: bool = False,
 ) -> SoftmaxSummary:
@@ -125,6 +125,8 @@ def softmax_summary(
         margin: M, for `range` to `number`; (C,) where each class has its own.
         ignore_index: label of entries to skip.
         also: which of `brier`, `following` and `distance` will be read; not beside a margin.
+        only: the numbers with a derivative that will be read: each costs autograd a few
+            microseconds. None for all of them.
         wants_predicted: whether `predicted` will be read.
         wants_totals: whether `totals` will be read.
 
@@ -138,13 +140,14 @@ def softmax_summary(
     """
     plan = None
     if not _needs_autograd(logits, soft_target, table, margin):
-        options: Any = {"table": table, "margin": margin, "ignore_index": ignore_index}
-        plan = plan_pass(logits, target, soft_target, also=also, **options)
+        plan = plan_pass(logits, target, soft_target, table, margin, ignore_index, also)
     if plan is None:
         target, valid = valid_entries(target, logits.shape[1], ignore_index)
         soft_target = soft_target if table is None else soft_targets_of(table, target)
         return PlainSoftmax(logits, target, soft_target, margin=margin, valid=valid)
-    reading = read_numbers(plan, wants_predicted=wants_predicted, wants_totals=wants_totals)
+    reading = read_numbers(
+        plan, only=only, wants_predicted=wants_predicted, wants_totals=wants_totals
+    )
     if reading.strange and target is not None:
         check_class_indices("target", target, logits.shape[1], ignore_index=ignore_index)
     return ReadSoftmax(plan, reading)
@@ -174,8 +177,10 @@ class ReadSoftmax:
 
     def __init__(self, plan: Pass, reading: Reading) -> None:
         self.count = reading.valid
-        self._plan = plan
+        self.valid: Tensor | None = None
         self._reading = reading
+        if plan.target is not None and reading.valid < plan.target.numel():
+            self.valid = plan.target != plan.ignore_index
         if torch.is_grad_enabled() and plan.logits.requires_grad:
             outputs = _WithGradient.apply(plan.logits, plan, reading)
         else:
@@ -194,13 +199,6 @@ class ReadSoftmax:
     def number(self) -> Tensor:
         return self._reading.of("number")
 
-    @cached_property
-    def valid(self) -> Tensor | None:
-        target = self._plan.target
-        if target is None or self.count == target.numel():
-            return None
-        return target != self._plan.ignore_index
-
 
 class _WithGradient(torch.autograd.Function):
     """Hands out the numbers of a reading and, backwards, writes the gradient in one pass."""
@@ -209,16 +207,15 @@ class _WithGradient(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, plan: Pass, reading: Reading) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*plan.tensors, reading.numbers)
-        ctx.options = plan.options
-        ctx.names, ctx.has_totals = reading.names, reading.totals is not None
+        ctx.options, ctx.names = plan.options, reading.names
         return reading.outputs()
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None, None]:
         *tensors, numbers = ctx.saved_tensors
         plan = Pass(*tensors, *ctx.options)
-        direction = upstream[-1] if ctx.has_totals else None
         by_name = dict(zip(ctx.names, upstream, strict=False))
+        direction = upstream[-1] if len(upstream) > len(by_name) else None
         given = [each for each in upstream if each is not None]
         if torch.is_grad_enabled() or is_watched() or not all(map(has_values, given)):
             return _again(plan, by_name, direction), None, None

@@ -44,7 +44,7 @@ class Reading(NamedTuple):
     """What a pass over the logits found.
 
     Attributes:
-        names: the numbers that were read and have a derivative.
+        names: the numbers with a derivative that are handed out.
         numbers: (K, N, ...), one value of each entry for each number, constants included.
         predicted: (N, ...) the first class at the top, or None.
         totals: (C,) sums of the probabilities of all valid entries, or None.
@@ -61,8 +61,11 @@ class Reading(NamedTuple):
 
     def outputs(self) -> tuple[Tensor, ...]:
         """What has a derivative: each of `names`, (N, ...), and the totals where they are there."""
-        rows = self.numbers.unbind(0)
-        numbers = tuple(rows[_PLACES[name]] for name in self.names)
+        if len(self.names) < 3:  # cheaper than a view of every number
+            numbers = tuple(map(self.of, self.names))
+        else:
+            rows = self.numbers.unbind(0)
+            numbers = tuple(rows[_PLACES[name]] for name in self.names)
         return numbers if self.totals is None else (*numbers, self.totals)
 
     def predicted_classes(self) -> Tensor:
@@ -122,7 +125,6 @@ def plan_pass(
     logits: Tensor,
     target: Tensor | None = None,
     soft_target: Tensor | None = None,
-    *,
     table: Tensor | None = None,
     margin: float | Tensor | None = None,
     ignore_index: int = NOTHING_IGNORED,
@@ -148,11 +150,15 @@ def _contiguous(tensor: Tensor | None) -> Tensor | None:
 
 
 def read_numbers(
-    plan: Pass, *, wants_predicted: bool = False, wants_totals: bool = False
+    plan: Pass,
+    *,
+    only: tuple[str, ...] | None = None,
+    wants_predicted: bool = False,
+    wants_totals: bool = False,
 ) -> Reading:
-    """The first pass."""
-    samples, classes, _, _ = plan.shape
-    entries = (samples, *plan.logits.shape[2:])
+    """The first pass; all numbers with a derivative are handed out, or `only` some of them."""
+    samples, classes, *positions = plan.logits.shape
+    entries = (samples, *positions)
     _, names, kept = _LAYOUTS[plan.more]
     kept = kept if plan.soft_target is None and plan.table is None else _NUMBERS
     numbers = plan.logits.new_empty((kept, *entries))
@@ -166,8 +172,8 @@ def read_numbers(
         job.totals = each.data_ptr()
     call("softmax", numbers.dtype, job)
     if wants_totals:
-        totals = each.sum(0).to(numbers.dtype)
-    return Reading(names, numbers, predicted, totals, job.valid, job.strange)
+        totals = (each[0] if len(each) == 1 else each.sum(0)).to(numbers.dtype)
+    return Reading(only or names, numbers, predicted, totals, job.valid, job.strange)
 
 
 def write_gradient(
@@ -223,9 +229,9 @@ _JOBS = {dtype: _structure(real) for dtype, real in REAL.items()}
 
 def _job(plan: Pass, numbers: Tensor) -> tuple[ctypes.Structure, Tensor | None]:
     """What the kernel is told, and room for the targets that it makes itself."""
-    logits, target, soft_target, table, margins, shape, margin, ignore_index, _ = plan
-    job = _JOBS[numbers.dtype]()
-    job.logits, job.numbers = logits.data_ptr(), numbers.data_ptr()
+    logits, target, soft_target, table, margins, shape, margin, ignore_index, also = plan
+    job = _JOBS[numbers.dtype](logits.data_ptr())
+    job.numbers = numbers.data_ptr()
     if target is not None:
         job.label = target.data_ptr()
     if soft_target is not None:
@@ -235,10 +241,12 @@ def _job(plan: Pass, numbers: Tensor) -> tuple[ctypes.Structure, Tensor | None]:
     if margins is not None:
         job.margins = margins.data_ptr()
     job.samples, job.classes, job.positions, job.is_rows = shape
-    job.ignored, job.margin = ignore_index, margin or 0.0
+    job.ignored = ignore_index
+    if margin is not None:
+        job.margin = margin
     job.more = _LAYOUTS[plan.more][0]
     job.threads = threads(logits.numel())
-    if table is None and plan.also != "distance":
+    if table is None and also != "distance":
         return job, None
     job.height, job.width = (1, 1, *logits.shape[2:])[-2:]
     shares = numbers.new_empty((job.threads, job.classes * _TILE))
