@@ -6,7 +6,7 @@ Every check names the row, what is wrong with it and what to do about it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -51,6 +51,11 @@ class RowChecks:
             raise PredictionFileError(f"{self.where}, row {self.first + int(rows[0])}: {text}")
         self.reasons[reason] += len(rows)
         self.bad |= mask
+
+    def leave_out(self, broken: Mapping[int, str]) -> None:
+        """Count lines that are no rows: place to reason. Nothing else is said of them."""
+        self.reasons.update(broken.values())
+        self.bad[list(broken)] = True
 
     def kept(self) -> np.ndarray | None:
         """Positions of the good rows; None where all are good."""

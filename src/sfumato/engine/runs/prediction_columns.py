@@ -80,14 +80,12 @@ def class_numbers(
     what = "a class name of the header nor a class number"
     if not classes:
         what = "a class name nor a number; name the classes: --classes cat,dog (Python: classes=)"
+    missing = np.isin(values, ("", "None"))[inverse] & (found == -1)
+    checks.refuse(missing, "missing label", lambda _: f"{name!r} is missing; {SKIP}")
     checks.refuse(
         found == -1,
         "unknown label",
-        lambda row: (
-            f"{name!r} is missing; {SKIP}"
-            if column[row] is None or not str(column[row])
-            else f"label {str(column[row])!r} is neither {what}"
-        ),
+        lambda row: f"label {str(column[row])!r} is neither {what}",
     )
     return torch.from_numpy(found)
 

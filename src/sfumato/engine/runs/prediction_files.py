@@ -145,8 +145,8 @@ def _table_parts(
 
     read: Callable[..., Table] = TABLES[path.suffix.lower()]
     options = {"groups": groups} if groups is not None else {}
-    for first, columns in read(path, wanted, reading.on_bad_row, **options):
-        yield _part(path, reading, skipped, roles, columns, first)
+    for first, columns, broken in read(path, wanted, reading.on_bad_row, **options):
+        yield _part(path, reading, skipped, roles, columns, first, broken)
 
 
 def _array_parts(
@@ -225,9 +225,11 @@ def _part(
     roles: Roles,
     columns: Columns,
     first: int,
+    broken: Mapping[int, str] | None = None,
 ) -> AnyPredictions:
     count = len(next(iter(columns.values())))
     checks = RowChecks(str(path), first, count, reading.on_bad_row)
+    checks.leave_out(broken or {})
     classes = list(reading.classes) if reading.classes is not None else roles.classes
     if roles.scores:
         found: AnyPredictions = distributions(

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,9 @@ BATCH = 131_072  # rows at a time, fewer where they are wide
 _ENTRIES = 2**21
 _JSON_LINES = 8192  # which may hold long lists
 Columns = dict[str, np.ndarray]
-Table = Iterator[tuple[int, Columns]]
+Broken = dict[int, str]
+"""Place in a batch to why that line is no row of the table."""
+Table = Iterator[tuple[int, Columns, Broken]]
 
 
 def batch_rows(columns: int) -> int:
@@ -54,10 +56,11 @@ def csv_batches(
 ) -> Table:
     """Columns of text, and the number of their first row, from 1.
 
-    A line with other fields than the header stops, or has None for all of them: a bad row.
+    A line with other fields than the header stops, or is a broken one with None for all of them.
+    Empty lines are none.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.reader(file)
+        rows = (line for line in csv.reader(file) if line)
         header = next(rows, [])
         chosen = [(header.index(name), name) for name in wanted(header)]
         number, step = 1, batch_rows(len(header))
@@ -65,10 +68,16 @@ def csv_batches(
         while lines := list(islice(rows, step)):
             if on_bad_row == "stop":
                 _check_fields(path, header, lines, number)
-            lines = [line if len(line) == len(header) else empty for line in lines]
+            broken = {
+                place: "too few fields" if len(line) < len(header) else "too many fields"
+                for place, line in enumerate(lines)
+                if len(line) != len(header)
+            }
+            lines = [empty if place in broken else line for place, line in enumerate(lines)]
             yield (
                 number,
                 {name: np.array([line[at] for line in lines], dtype=object) for at, name in chosen},
+                broken,
             )
             number += len(lines)
 
@@ -85,38 +94,43 @@ def _check_fields(path: Path, header: list[str], lines: list[list[str]], number:
 def json_batches(
     path: Path, wanted: Callable[[list[str]], list[str]], on_bad_row: str = "stop"
 ) -> Table:
-    """One object a line; lists stay lists. Keys are those of the first line; empty lines are none.
+    """One object a line; lists stay lists. Keys are those of the first one; empty lines are none.
 
-    A line that is no object stops, or is one without keys: a bad row.
+    A line that is no object stops, or is a broken one without keys.
     """
     with path.open(encoding="utf-8-sig") as opened:
         file = (line for line in opened if line.strip())
         number, names = 1, None
         while lines := list(islice(file, min(BATCH, _JSON_LINES))):
-            found = [
-                _json_row(path, number + at, line, on_bad_row) for at, line in enumerate(lines)
-            ]
-            names = wanted(list(found[0])) if names is None else names
-            yield number, {name: _objects([row.get(name) for row in found]) for name in names}
+            read = [_json_row(line) for line in lines]
+            broken = {at: row.reason for at, row in enumerate(read) if isinstance(row, _NoRow)}
+            for at, row in enumerate(read):
+                if isinstance(row, _NoRow) and on_bad_row == "stop":
+                    raise PredictionFileError(f"{path}, line {number + at}: {row.message}")
+            found = [{} if isinstance(row, _NoRow) else row for row in read]
+            names = wanted(list(next(filter(None, found), {}))) if names is None else names
+            columns = {name: _objects([row.get(name) for row in found]) for name in names}
+            yield number, columns, broken
             number += len(lines)
         if names is None:
             wanted([])
 
 
-def _json_row(path: Path, number: int, line: str, on_bad_row: str) -> dict[str, Any]:
+class _NoRow(NamedTuple):
+    """Why a line is no row: in two words for a count, and as a message."""
+
+    reason: str
+    message: str
+
+
+def _json_row(line: str) -> dict[str, Any] | _NoRow:
     try:
         row = json.loads(line)
     except ValueError as error:
-        if on_bad_row == "skip":
-            return {}
-        raise PredictionFileError(f"{path}, line {number}: not valid JSON ({error})") from None
+        return _NoRow("not valid JSON", f"not valid JSON ({error})")
     if not isinstance(row, dict):
-        if on_bad_row == "skip":
-            return {}
-        raise PredictionFileError(
-            f"{path}, line {number}: an object with names is needed, such as "
-            '{"label": 0, "probs": [0.9, 0.1]}'
-        )
+        example = '{"label": 0, "probs": [0.9, 0.1]}'
+        return _NoRow("no object", f"an object with names is needed, such as {example}")
     return row
 
 
@@ -134,7 +148,7 @@ def parquet_batches(
     read = list(range(facts.num_row_groups)) if groups is None else groups
     step = batch_rows(_values_per_row(facts, columns, read))
     for batch in parquet.iter_batches(step, row_groups=read, columns=columns, use_threads=False):
-        yield number, {name: _from_arrow(batch.column(name)) for name in columns}
+        yield number, {name: _from_arrow(batch.column(name)) for name in columns}, {}
         number += len(batch)
 
 
