@@ -192,8 +192,10 @@ def test_bad_rows_are_skipped_and_counted(tmp_path: Path) -> None:
         (
             "a.csv",
             "label,prob_a,prob_b\na,1,0\n\nb,0\n,1,0\nowl,1,0\nb,,1\nb,0,1,9\nb,0,1\n\n",
-            ("too few fields", "missing label", "unknown label", "no number in 'prob_a'")
-            + ("too many fields",),
+            (
+                *("too few fields", "missing label", "unknown label"),
+                *("no number in 'prob_a'", "too many fields"),
+            ),
         ),
         (
             "a.csv",
