@@ -1,7 +1,8 @@
 """Keep a study's numbers as one small JSON file.
 
 Run: python studies/collect.py FOLDER studies/results/NAME.json
-Every table of docs/results.md comes from such a file; reliability bins are left out.
+Every table of docs/results.md comes from such a file; reliability bins are left out. `judged` has
+what `sfumato report` says of every method and metric: mean, interval, floor and verdict.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.report import read_study
+from sfumato.report.findings import Findings, Row, compare_methods
+from sfumato.report.statistics import SYMBOLS
 
 LEFT_OUT = ("reliability",)
 
@@ -24,13 +27,37 @@ def collect(folder: Path) -> dict[str, Any]:
         for run in method.runs
         if run.metrics.get("test")
     ]
-    return {"study": results.study, "runs": runs}
+    return {"study": results.study, "runs": runs, "judged": judged(compare_methods(results))}
+
+
+def judged(findings: Findings) -> list[dict[str, Any]]:
+    """Every method with its seeds, seconds of training, and numbers by metric."""
+    return [
+        {
+            "method": row.name,
+            "seeds": len(row.method.runs),
+            "train_seconds": row.cost.train_seconds,
+            "numbers": {
+                key: _small([found.mean, found.low, found.high, found.floor, _mark(row, key)])
+                for key, found in row.values.items()
+            },
+        }
+        for row in findings.rows
+    ]
 
 
 def as_text(content: dict[str, Any]) -> str:
-    """JSON with one run a line."""
-    runs = ",\n".join(json.dumps(run) for run in content["runs"])
-    return f'{{"study": {json.dumps(content["study"])},\n"runs": [\n{runs}\n]}}\n'
+    """JSON with one run, and one judged method, a line."""
+    lists = {key: ",\n".join(map(json.dumps, content[key])) for key in ("runs", "judged")}
+    parts = [f'"study": {json.dumps(content["study"])}']
+    parts += [f'"{key}": [\n{lines}\n]' for key, lines in lists.items()]
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def _mark(row: Row, key: str) -> str:
+    """The sign of the verdict on a difference; empty for the baseline."""
+    difference = row.differences.get(key)
+    return SYMBOLS[difference.verdict] if difference else ""
 
 
 def _small(value: Any) -> Any:

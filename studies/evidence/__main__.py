@@ -3,8 +3,8 @@
 Run: python studies/evidence [--check]
 Writes the figures to docs/figures and, between the marks `<!-- NAME -->` and `<!-- end -->`, the
 tables of docs/results.md and README.md. With --check nothing is written, and tables that are not
-those of the results are named. Intervals are 95 % t intervals over seeds; verdicts are those of
-`sfumato report`.
+those of the results are named. Where runs kept resamples of the images, intervals and verdicts are
+those of `sfumato report` (judged.py); in older results they are 95 % t intervals over seeds.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 import figures
+import judged
 import tables
 from matplotlib.figure import Figure
 from readings import ROOT, load
@@ -39,6 +40,12 @@ TABLES: dict[str, tuple[str, tuple[str, ...], Callable[..., str]]] = {
     "combinations": (RESULTS, ("cifar10-combinations",), tables.combinations),
     "combination effects": (RESULTS, ("cifar10-combinations",), tables.combination_effects),
     "methods": (README, ("cifar10-labels", "cifar10-combinations"), tables.methods),
+    "after the papers": (
+        RESULTS,
+        (),
+        partial(judged.judged_table, "after-the-papers", judged.AFTER_THE_PAPERS),
+    ),
+    "true calibration": (RESULTS, (), judged.estimators),
 }
 # name: studies, what draws the figure
 FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {

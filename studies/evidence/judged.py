@@ -1,0 +1,80 @@
+"""Tables with the verdicts of `sfumato report`, of studies whose runs kept resamples of the images.
+
+They hold over seeds and images, for all comparisons of a column together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from readings import ROOT, table
+
+
+@dataclass(frozen=True)
+class JudgedColumn:
+    """A metric by its name in the report, and how it is shown."""
+
+    title: str
+    key: str
+    scale: float = 100.0
+    digits: int = 1
+
+    def text(self, value: float) -> str:
+        return f"{self.scale * value:.{self.digits}f}"
+
+
+ACCURACY = JudgedColumn("accuracy %", "test.accuracy")
+NLL = JudgedColumn("NLL", "test.nll", 1.0, 3)
+ECE = JudgedColumn("ECE %", "test.ece")
+AURC = JudgedColumn("AURC %", "test.aurc")
+TRUE_ECE = JudgedColumn("true ECE %", "test.true_ece")
+SCALED = (
+    JudgedColumn("NLL after scaling", "scaled.nll", 1.0, 3),
+    JudgedColumn("ECE % after scaling", "scaled.ece"),
+    JudgedColumn("T", "scaled.temperature", 1.0, 2),
+)
+AFTER_THE_PAPERS = (ACCURACY, NLL, ECE, TRUE_ECE, AURC, *SCALED)
+
+
+def judged_table(study: str, columns: Sequence[JudgedColumn]) -> str:
+    content = json.loads((ROOT / f"studies/results/{study}.json").read_text())
+    rows = [
+        [row["method"], str(row["seeds"]), *(_cell(row["numbers"].get(c.key), c) for c in columns)]
+        for row in content["judged"]
+    ]
+    return table(["method", "seeds", *(column.title for column in columns)], rows)
+
+
+def _cell(found: list | None, column: JudgedColumn) -> str:
+    """`12.3 [11.9, 12.8] ✓`; beside a number near it, what a perfect network would show."""
+    if found is None:
+        return "–"
+    mean, low, high, floor, mark = found
+    interval = "" if low is None else f"[{column.text(low)}, {column.text(high)}]"
+    near = f"(perfect: {column.text(floor)})" if floor and mean < 2 * floor else ""
+    return " ".join(filter(None, (column.text(mean), interval, mark, near)))
+
+
+def estimators() -> str:
+    """How far each estimator of calibration is from the truth, and how often it ranks rightly."""
+    rows = json.loads((ROOT / "studies/results/true-calibration.json").read_text())["rows"]
+    sizes = sorted({row["size"] for row in rows})
+    head = ["estimator", *(f"{what}, {n:,} images" for what in _MEASURES for n in sizes)]
+    by_name: dict[str, list[str]] = {}
+    for key, scale in _MEASURES.values():
+        for size in sizes:
+            for row in rows:
+                if row["size"] == size:
+                    sign = "+" if key == "bias" else ""
+                    text = f"{scale * row[key]:{sign}.1f}"
+                    by_name.setdefault(row["estimator"], []).append(text)
+    return table(head, [[name, *texts] for name, texts in by_name.items()])
+
+
+_MEASURES = {
+    "bias, points": ("bias", 100.0),
+    "RMSE, points": ("rmse", 100.0),
+    "pairs ranked rightly %": ("right_pairs", 100.0),
+}
