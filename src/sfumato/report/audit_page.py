@@ -20,6 +20,7 @@ from sfumato.report.audit_sentences import (
     drift_sentence,
     error_sentence,
     headline,
+    images_sentence,
     sample_sentence,
     scaling_sentence,
     threshold_sentences,
@@ -78,6 +79,7 @@ def _first_screen(model: Mapping[str, Any], place: int) -> str:
     more += [drift_sentence(model)] if model.get("drift") else []
     more += [scaling_sentence(model)] if "scaled" in model else []
     more += [sample_sentence(model)] if model.get("sampled") else []
+    more += [images_sentence(model)] if model.get("images") else []
     warned = "".join(
         f"<p class='warning'>{escape(line)}</p>" for line in warnings_of({"models": [model]})
     )

@@ -129,7 +129,16 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         *(drift_sentence(model) for model in models if model.get("drift")),
         *(scaling_sentence(model) for model in scaled),
         *(sample_sentence(model) for model in models if model.get("sampled")),
+        *(images_sentence(model) for model in models if model.get("images")),
     ]
+
+
+def images_sentence(model: Mapping[str, Any]) -> str:
+    """What the intervals rest on, where predictions of one image are not independent."""
+    return (
+        f"{model['name']} has {model['samples']:,} predictions in {model['images']:,} images: "
+        "intervals are over images; thresholds, and what chance alone would show, over predictions."
+    )
 
 
 def sample_sentence(model: Mapping[str, Any]) -> str:

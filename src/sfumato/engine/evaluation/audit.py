@@ -12,7 +12,7 @@ from sfumato.engine.evaluation.audit_comparisons import compare_with_first
 from sfumato.engine.evaluation.audit_confidences import evaluate_confidences
 from sfumato.engine.evaluation.audit_extras import detection_errors, drift_of
 from sfumato.engine.evaluation.audit_judgement import honest_draws, judge
-from sfumato.engine.evaluation.audit_outcomes import outcomes
+from sfumato.engine.evaluation.audit_outcomes import Outcomes, outcomes
 from sfumato.engine.evaluation.audit_scaling import after_scaling
 from sfumato.engine.evaluation.audit_sets import sets_of
 from sfumato.engine.evaluation.audit_tallies import NUM_BINS, Summed, Tallies
@@ -103,10 +103,12 @@ def judge_file(
     target: Target | None = None,
 ) -> dict[str, Any]:
     """One file's metrics, verdict, reliability bins, curve, and every breakdown."""
-    metrics = _evaluate(file, _possible(file, resamples), generator)
+    found = outcomes(file)
+    if found.unit is not None and int(found.unit.max()) == 0:
+        resamples = 0  # one image can't be resampled either
+    metrics = _evaluate(file, found, _possible(file, resamples), generator)
     tallies = Tallies()
     tallies.add(file)
-    found = outcomes(file)
     chosen = None if target is None else thresholds_of_rows(found, file.classes, target)
     groups = group_by_value(found.samples())
     judged = judge(file.name, tallies, groups, metrics, generator, chosen)
@@ -136,7 +138,7 @@ def judge_tallies(
     judged = judge(name, tallies, groups, metrics, generator, chosen)
     sample = tallies.sample.rows(name)
     if sample is not None:
-        found = _evaluate(sample, _possible(sample, resamples), generator)
+        found = _evaluate(sample, outcomes(sample), _possible(sample, resamples), generator)
         names = [key for key in found if key not in metrics]
         judged["metrics"] |= {key: found[key] for key in names}
         judged["sets"] = sets_of(sample)
@@ -154,10 +156,16 @@ def honest_share(
     return honest_draws(group_by_value(samples), generator, draws).share(error)
 
 
-def _evaluate(file: AnyPredictions, resamples: int, generator: torch.Generator) -> dict[str, Any]:
+def _evaluate(
+    file: AnyPredictions, found: Outcomes, resamples: int, generator: torch.Generator
+) -> dict[str, Any]:
     if isinstance(file, ConfidenceFile):
         return evaluate_confidences(
-            outcomes(file).samples(), num_bins=NUM_BINS, resamples=resamples, generator=generator
+            found.samples(),
+            num_bins=NUM_BINS,
+            resamples=resamples,
+            generator=generator,
+            unit=found.unit,
         )
     try:
         return evaluate_predictions(

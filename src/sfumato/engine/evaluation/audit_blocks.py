@@ -1,10 +1,10 @@
 """Sums over blocks of rows, from which two models are compared without any row in memory.
 
 A row belongs to one of 500 blocks by the number that its place has (`audit_sample.py`), in every
-model alike. Blocks are drawn instead of rows, with the same weights for both models: a paired
-bootstrap of all rows (`metrics/grouped_bootstrap.py` says how far that is the same; with 500 blocks
-the width of an interval is off by 3 %). Confidences are rounded to 1/960, but for the differences
-themselves, on which the intervals are centred.
+model alike; rows of one image are in one block. Blocks are drawn instead of rows, with the same
+weights for both models: a paired bootstrap of all rows (`metrics/grouped_bootstrap.py` says how far
+that is the same; with 500 blocks the width of an interval is off by 3 %). Confidences are rounded
+to 1/960, but for the differences themselves, on which the intervals are centred.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class BlockSums:
 
     def add(self, file: AnyPredictions, found: Outcomes, numbers: Tensor) -> None:
         """Add predictions whose rows have these numbers."""
-        if found.unit is not None:
-            numbers = numbers[found.unit]
+        if found.place is not None:
+            numbers = numbers[found.place]
         block = numbers % BLOCKS
         cell = bin_index(found.confidence, CELLS)
         place = (block * CELLS + cell) * 2 + found.correct
@@ -51,6 +51,10 @@ class BlockSums:
         self.has_labels = self.has_labels and codes is not None
         if codes is not None:
             self.labels.index_add_(0, block, numbers * codes)
+
+    @property
+    def count(self) -> int:
+        return int(self.counts.sum())
 
     def merge(self, other: BlockSums) -> None:
         """Add the sums of other rows."""

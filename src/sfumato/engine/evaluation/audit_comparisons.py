@@ -99,7 +99,9 @@ def _compare(
             Samples(*(part[chosen] for part in outcomes(file).samples()))
             for file, chosen in ((first, ours), (second, theirs))
         ]
-        found = compare_confidences(*samples, **settings)
+        unit = outcomes(first).unit
+        unit = None if unit is None else unit[ours]
+        found = compare_confidences(*samples, unit=unit, **settings)
     bar.advance(f"{second.name} against {first.name}")
     return {
         "first": first.name,

@@ -25,13 +25,21 @@ from sfumato.metrics.scored_samples import Samples
 
 
 def evaluate_confidences(
-    samples: Samples, *, num_bins: int, resamples: int, generator: torch.Generator
+    samples: Samples,
+    *,
+    num_bins: int,
+    resamples: int,
+    generator: torch.Generator,
+    unit: Tensor | None = None,
 ) -> dict[str, Any]:
-    """The metrics that need confidence and correctness only, with their intervals."""
+    """The metrics that need confidence and correctness only, with their intervals.
+
+    `unit` is the number of the image of each sample, (N,): images are then drawn, not samples.
+    """
     values = _measure(samples, num_bins)
     if not resamples:
         return dict(values)
-    draws = _resample(samples, num_bins, resamples, generator)
+    draws = _resample(samples, num_bins, resamples, generator, unit)
     return {**values, **intervals_of(values, draws)}
 
 
@@ -42,12 +50,13 @@ def compare_confidences(
     num_bins: int,
     resamples: int,
     generator: torch.Generator,
+    unit: Tensor | None = None,
 ) -> dict[str, Comparison]:
-    """Two models on the same samples; see `compare_predictions`."""
+    """Two models on the same samples; see `compare_predictions`, and `evaluate_confidences`."""
     before, after = _measure(first, num_bins), _measure(second, num_bins)
     seed = draw_seed(generator)
     draws = [
-        _resample(each, num_bins, resamples, torch.Generator().manual_seed(seed))
+        _resample(each, num_bins, resamples, torch.Generator().manual_seed(seed), unit)
         for each in (first, second)
     ]
     result = {}
@@ -63,13 +72,26 @@ def _measure(samples: Samples, num_bins: int) -> dict[str, float]:
     return {name: float(value) for name, value in found.items()}
 
 
-def _resample(
-    samples: Samples, num_bins: int, resamples: int, generator: torch.Generator
-) -> dict[str, Tensor]:
-    """Every metric of every resample, (R,) each."""
-    total = len(samples.confidence)
+def blocks_of(samples: int, unit: Tensor | None) -> tuple[Tensor, int]:
+    """Which block each sample is drawn with, (N,), and how many blocks there are.
+
+    A block holds whole units, or samples where there are none: one each up to 2,000 of them.
+    """
+    total = samples if unit is None else int(unit.max()) + 1
     blocks = min(total, BLOCKS)
     block = torch.randperm(total, generator=torch.Generator().manual_seed(total)) % blocks
+    return (block if unit is None else block[unit]), blocks
+
+
+def _resample(
+    samples: Samples,
+    num_bins: int,
+    resamples: int,
+    generator: torch.Generator,
+    unit: Tensor | None,
+) -> dict[str, Tensor]:
+    """Every metric of every resample, (R,) each."""
+    block, blocks = blocks_of(len(samples.confidence), unit)
     cell, upper = confidence_cells(samples.confidence, num_bins)
     size = len(upper)
     place = block * size + cell

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from sfumato.engine.evaluation.audit_outcomes import Outcomes
+from sfumato.engine.evaluation.audit_confidences import blocks_of
+from sfumato.engine.evaluation.audit_outcomes import Outcomes, units_of
 from sfumato.engine.evaluation.detection_calibration import errors_of_detections
 from sfumato.engine.runs.prediction_rows import (
     AnyPredictions,
     ConfidenceFile,
     PredictionFileError,
 )
-from sfumato.metrics.grouped_bootstrap import BLOCKS
 from sfumato.predictions import CalibrationAlarm
 
 ALARM_LEVEL = 0.05
@@ -25,7 +23,8 @@ def drift_of(file: AnyPredictions, found: Outcomes) -> dict[str, Any] | None:
 
     Returns:
         `alarm`, the time, None where it stayed quiet; `after`, the number of predictions until
-        then; `level` and `tolerance`. None where the file has no times, or is of label maps.
+        then; `level` and `tolerance`. None where the file has no times, or several predictions
+        are of one image: the alarm keeps its promise for predictions that are independent.
     """
     if file.times is None or found.unit is not None:
         return None
@@ -44,15 +43,15 @@ def drift_of(file: AnyPredictions, found: Outcomes) -> dict[str, Any] | None:
 def detection_errors(file: AnyPredictions, resamples: int) -> dict[str, Any]:
     """D-ECE by confidence with 20 bins, and by confidence, position and size; of boxes only.
 
-    Beyond 2,000 detections, random blocks of them are resampled, as other metrics are.
+    Whole images are resampled where the file says which detection is of which; else detections,
+    beyond 2,000 in random blocks.
     """
     if not isinstance(file, ConfidenceFile) or file.boxes is None:
         return {}
-    units = min(len(file), BLOCKS)
-    order = torch.randperm(len(file), generator=torch.Generator().manual_seed(len(file)))
+    block, blocks = blocks_of(len(file), units_of(file))
     try:
         found = errors_of_detections(
-            file.confidence, file.correct, file.boxes, order % units, units, resamples
+            file.confidence, file.correct, file.boxes, block, blocks, resamples
         )
     except ValueError as error:
         raise PredictionFileError(

@@ -47,6 +47,7 @@ def judge(
     return {
         "name": name,
         "samples": tallies.count,
+        "images": int(tallies.overall[6]) if tallies.is_clustered else None,
         "metrics": dict(metrics),
         "ece_floor": _floor(groups),
         "gap": overall,

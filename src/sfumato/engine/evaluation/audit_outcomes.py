@@ -23,6 +23,7 @@ class Outcomes(NamedTuple):
         label: number of the true class; None where it is unknown.
         unit: what is independent of other units: None for each prediction, else its image.
         row: position of the prediction in its file.
+        place: position of the label map that a pixel is of; None where each row is a prediction.
     """
 
     confidence: Tensor
@@ -33,6 +34,7 @@ class Outcomes(NamedTuple):
     label: Tensor | None
     unit: Tensor | None
     row: Tensor
+    place: Tensor | None = None
 
     def samples(self) -> Samples:
         """As the metrics take them; a likelihood that is unknown is 0."""
@@ -46,25 +48,37 @@ def outcomes(file: AnyPredictions) -> Outcomes:
     """Of all predictions of a file that was read, and so is valid."""
     if isinstance(file, ConfidenceFile):
         rows = torch.arange(len(file)) if file.rows is None else file.rows
-        return Outcomes(file.confidence, file.correct, None, None, file.predicted, None, None, rows)
+        unit = units_of(file)
+        return Outcomes(file.confidence, file.correct, None, None, file.predicted, None, unit, rows)
     return _of_distributions(file)
+
+
+def units_of(file: ConfidenceFile) -> Tensor | None:
+    """Number of the image of each prediction, (N,); None where no image has several."""
+    if file.images is None:
+        return None
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(file.images))}
+    if len(numbers) == len(file):
+        return None
+    return torch.tensor([numbers[name] for name in file.images])
 
 
 def _of_distributions(file: PredictionFile) -> Outcomes:
     values, labels = file.predictions, file.labels
     rows = torch.arange(len(file)) if file.rows is None else file.rows
-    unit = None
+    place = None
     if values.ndim == 2 and values.stride(0) == 1 and len(values) > 1:
         # A plane for each class, as tables are read: seen as one image of N pixels.
         values, labels = values.T.unsqueeze(0), labels.unsqueeze(0)
     elif values.ndim > 2:
-        unit = torch.arange(len(labels)).view(-1, *[1] * (labels.ndim - 1)).expand_as(labels)
+        place = torch.arange(len(labels)).view(-1, *[1] * (labels.ndim - 1)).expand_as(labels)
     from_logits = file.logits is not None
     found = score(values, labels, from_logits=from_logits, ignore_index=file.void, validate=False)
     probs = values.softmax(1) if from_logits else values
     counts = labels != file.void
     chosen = slice(None) if bool(counts.all()) else counts.flatten()
     label = labels.flatten()[chosen]
+    place = None if place is None else place.flatten()[chosen]
     squares = probs.square().sum(1).flatten()[chosen]
     return Outcomes(
         confidence=found.confidence,
@@ -73,8 +87,9 @@ def _of_distributions(file: PredictionFile) -> Outcomes:
         squared_error=squares.sub_(found.log_likelihood.exp(), alpha=2).add_(1),
         predicted=_predicted(values, label, found.correct, chosen),
         label=label,
-        unit=None if unit is None else unit.flatten()[chosen],
-        row=rows if unit is None else rows[unit.flatten()[chosen]],
+        unit=place,
+        row=rows if place is None else rows[place],
+        place=place,
     )
 
 

@@ -1,17 +1,20 @@
 """A sample of the rows of files of any size: the same in whatever parts and order they are read.
 
-Each row has a number that looks random and depends on its place alone: on its `index`, or else on
-file and row. The rows with the smallest numbers are the sample, so that the samples of parts merge
-into that of the whole, and two models that were run on the same rows have the same ones drawn.
+Each row has a number that looks random and depends on its place alone: on its image where rows have
+one, on its `index`, or else on file and row. The rows with the smallest numbers are the sample, so
+that the samples of parts merge into that of the whole, and two models that were run on the same
+rows have the same ones drawn.
 """
 
 from __future__ import annotations
+
+import zlib
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.engine.runs.prediction_rows import AnyPredictions, PredictionFile
+from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile, PredictionFile
 
 ROWS = 20_000
 _ENTRIES = 4_000_000  # that the sample holds at most
@@ -30,6 +33,9 @@ def row_numbers(file: AnyPredictions, number: int) -> Tensor:
 
 
 def _places(file: AnyPredictions, number: int) -> Tensor:
+    if isinstance(file, ConfidenceFile) and file.images is not None:
+        codes = {name: zlib.crc32(name.encode()) for name in set(file.images)}
+        return torch.tensor([codes[name] for name in file.images])
     if file.index is not None:
         return file.index
     rows = torch.arange(len(file)) if file.rows is None else file.rows

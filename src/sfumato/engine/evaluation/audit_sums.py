@@ -36,14 +36,12 @@ def part_sums(
         columns = [_sums(part, weights, parts) for weights in (None, right, sure, excess.square())]
         count, hits, mass, squares = columns
         return torch.stack([count, hits, mass, squares, mass - hits, count, count], 1)
-    images = int(unit.max()) + 1 if len(unit) else 0
-    place = unit * parts + part
-    count, hits, mass = (
-        _sums(place, weights, images * parts).view(images, parts) for weights in (None, right, sure)
-    )
+    # Only pairs of image and part that occur: all pairs of many images and classes fill memory.
+    pairs, pair = (unit * parts + part).unique(return_inverse=True)
+    count, hits, mass = (_sums(pair, weights, len(pairs)) for weights in (None, right, sure))
     excess = mass - hits
-    over = (count, hits, mass, excess**2, excess * count, count**2, (count > 0).double())
-    return torch.stack([each.sum(0) for each in over], 1)
+    over = (count, hits, mass, excess**2, excess * count, count**2, torch.ones_like(count))
+    return torch.stack([_sums(pairs % parts, each, parts) for each in over], 1)
 
 
 def whole_sums(confidence: Tensor, correct: Tensor, unit: Tensor | None) -> Tensor:
@@ -128,11 +126,13 @@ class TimeSums:
         self.periods: dict[int, Tensor] = {}
         self.low, self.high = math.inf, -math.inf
 
-    def add(self, times: Tensor, confidence: Tensor, correct: Tensor) -> None:
+    def add(
+        self, times: Tensor, confidence: Tensor, correct: Tensor, unit: Tensor | None = None
+    ) -> None:
         self._widen(float(times.min()), float(times.max()))
         start = self._period(self.low)
         part = (times / 2.0**self.power).floor().long() - start
-        sums = part_sums(part, int(part.max()) + 1, confidence, correct, None)
+        sums = part_sums(part, int(part.max()) + 1, confidence, correct, unit)
         for place in sums[:, 0].nonzero().flatten().tolist():
             self._put(start + place, sums[place])
 

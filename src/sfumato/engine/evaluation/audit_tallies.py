@@ -113,18 +113,16 @@ class Tallies:
             self.by_class.add(classes, self._parts(found.predicted, len(classes), found))
             if self.wanted.per_class:
                 self.class_counts.add(classes, found.predicted, found.confidence, found.correct)
-        if self.wanted.sample or self.wanted.blocks:
-            self._add_by_number(file, found, number)
-        row = found.row if found.unit is None else found.unit
+        self._add_by_number(file, found, number)
         if file.groups is not None:
             names = sorted(set(file.groups))
             places = {name: place for place, name in enumerate(names)}
             part = torch.tensor([places[name] for name in file.groups])
-            part = part if found.unit is None else part[found.unit]
+            part = part if found.place is None else part[found.place]
             self.by_group.add(names, self._parts(part, len(names), found))
         if file.times is not None:
-            times = file.times if found.unit is None else file.times[row]
-            self.by_time.add(times, found.confidence, found.correct)
+            times = file.times if found.place is None else file.times[found.place]
+            self.by_time.add(times, found.confidence, found.correct, found.unit)
             self.is_dated = file.is_dated
         self._add_mistakes(file, found)
 
@@ -140,13 +138,20 @@ class Tallies:
         self.mistakes = heapq.nsmallest(MISTAKES, self.mistakes + other.mistakes, key=_order)
         self.sample.merge(other.sample)
         self.class_counts.merge(other.class_counts)
-        if self.blocks is not None and other.blocks is not None:
+        if other.blocks is not None:
+            self.blocks = self.blocks or BlockSums()
             self.blocks.merge(other.blocks)
         self.has_scores = self.has_scores and other.has_scores
         self.is_dated = self.is_dated or other.is_dated
         self.zeros += other.zeros
         self.skipped += other.skipped
         return self
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether predictions come in images of several, all of them known by blocks."""
+        in_blocks = self.blocks is not None and self.blocks.count == self.count
+        return in_blocks and 1 < float(self.overall[6]) < self.count
 
     def groups(self) -> Groups:
         """Predictions by confidence, in fine cells."""
@@ -161,7 +166,13 @@ class Tallies:
         return found
 
     def intervals(self, resamples: int, generator: torch.Generator) -> dict[str, Any]:
-        """`<metric>_interval` of each, from histograms drawn anew; as if rows were independent."""
+        """`<metric>_interval` of each, from histograms drawn anew.
+
+        As if rows were independent; where several are of one image, by blocks of images.
+        """
+        if self.is_clustered and self.blocks is not None:
+            draws = self.blocks.resample(NUM_BINS, resamples, generator)
+            return dict(intervals_of(self.measure(), draws))
         groups, values = self.groups(), self.measure()
         step = max(1, _CHUNK // len(groups.upper))
         drawn = [
@@ -197,8 +208,17 @@ class Tallies:
         return part_sums(part, parts, found.confidence, found.correct, found.unit)
 
     def _add_by_number(self, file: AnyPredictions, found: Outcomes, number: int) -> None:
-        """To the sample and to the blocks, by the numbers that the places of the rows have."""
+        """To the sample and to the blocks, by the numbers that the places of the rows have.
+
+        Blocks are kept without being wanted where rows belong to images, for honest intervals.
+        """
+        by_image = isinstance(file, ConfidenceFile) and file.images is not None
+        by_image |= found.place is not None
+        if not (self.wanted.sample or self.wanted.blocks or by_image):
+            return
         numbers = row_numbers(file, number)
+        if by_image and self.blocks is None:
+            self.blocks = BlockSums()
         if self.wanted.sample:
             self.sample.add(file, numbers, number)
         if self.blocks is not None:
@@ -213,7 +233,7 @@ class Tallies:
         self.zeros += int(found.log_likelihood.isneginf().sum())
 
     def _add_mistakes(self, file: AnyPredictions, found: Outcomes) -> None:
-        if found.unit is not None:  # pixels are no rows that one could look up
+        if found.place is not None:  # pixels are no rows that one could look up
             return
         sure = found.confidence.double()
         least = self.mistakes[-1].confidence if len(self.mistakes) == MISTAKES else 0.0

@@ -108,6 +108,7 @@ def confidences(checks: RowChecks, name: str, roles: Roles, columns: Columns) ->
     if predicted is not None:
         codes, names = columns_as.coded(columns[predicted][chosen])
     boxes = None if roles.boxes is None else columns_as.tensor(columns[roles.boxes][chosen])
+    images = None if roles.images is None else columns_as.names_of(columns[roles.images][chosen])
     is_truth = truth is not None and roles.correct is None
     return ConfidenceFile(
         name=name,
@@ -116,6 +117,7 @@ def confidences(checks: RowChecks, name: str, roles: Roles, columns: Columns) ->
         predicted=codes,
         classes=names,
         boxes=boxes,
+        images=images,
         truth=columns_as.names_of(columns[truth or ""][chosen]) if is_truth else None,
         **more,
     )

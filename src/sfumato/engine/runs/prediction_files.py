@@ -200,7 +200,7 @@ def used_names(roles: Roles) -> list[str]:
     scores = roles.scores
     single = [roles.labels, roles.groups, roles.times, roles.index]
     if not scores:
-        single += [roles.confidence, roles.predicted, roles.correct, roles.boxes]
+        single += [roles.confidence, roles.predicted, roles.correct, roles.boxes, roles.images]
     return list(dict.fromkeys([*scores, *(name for name in single if name is not None)]))
 
 

@@ -34,6 +34,7 @@ TIMES = ("time", "timestamp", "times", "date", "datetime")
 CLASSES = ("classes", "class_names", "class_name")
 INDEX = ("index",)
 BOXES = ("box", "boxes")
+IMAGES = ("image", "image_id", "image_ids", "img_id")
 _BY_CLASS: dict[str, tuple[str, ...]] = {
     "logits": ("logit_", "logits_"),
     "probs": ("prob_", "probs_", "probability_", "proba_", "p_"),
@@ -56,6 +57,7 @@ class Roles:
     times: str | None = None
     index: str | None = None
     boxes: str | None = None
+    images: str | None = None
     class_names: str | None = None
 
 
@@ -80,6 +82,7 @@ def roles_of(names: Iterable[str], flat: Iterable[str] = ()) -> Roles:
         times=first(TIMES),
         index=first(INDEX),
         boxes=first(BOXES),
+        images=first(IMAGES),
         class_names=first(CLASSES),
     )
     logits, probs = _named(names, first, LOGITS, "logits"), _named(names, first, PROBS, "probs")

@@ -66,6 +66,7 @@ class ConfidenceFile:
     is_dated: bool = False  # whether times are seconds since 1970
     rows: Tensor | None = None  # (N,) int64
     boxes: Tensor | None = None  # (N, 4), of detections
+    images: list[str] | None = None  # of which each prediction is one of perhaps several
     truth: list[str] | None = None  # names of the labels, where they are known
     skipped: dict[str, int] = field(default_factory=dict)
 
@@ -138,6 +139,7 @@ def _joined_confidences(parts: Sequence[ConfidenceFile]) -> ConfidenceFile:
         is_dated=parts[0].is_dated,
         rows=_cat([part.rows for part in parts]),
         boxes=_cat([part.boxes for part in parts]),
+        images=_chain([part.images for part in parts]),
         truth=_chain([part.truth for part in parts]),
     )
 
