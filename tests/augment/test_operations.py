@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode, functional as kernels
 
+from sfumato.augment import operations
 from sfumato.augment.operations import OPERATIONS, Interpolation, apply_operations
 
 RANGES: dict[str, tuple[float, float]] = {
@@ -98,6 +99,22 @@ def test_each_image_gets_its_own_operation() -> None:
         assert together[i].equal(alone[0])
         if choice[i] == -1:
             assert together[i].equal(images[i])
+
+
+def test_large_groups_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.randint(256, (45, 3, 8, 8), dtype=torch.uint8)
+    choice, amount = torch.arange(45) % 16 - 1, torch.linspace(0, 1, 45, dtype=torch.float64)
+    at_once = apply_operations(images, list(RANGES), choice, amount)
+    monkeypatch.setattr(operations, "_AT_A_TIME", 2 * 3 * 8 * 8)  # two images
+    assert apply_operations(images, list(RANGES), choice, amount).equal(at_once)
+
+
+def test_solarize_at_its_limits() -> None:
+    images = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16).repeat(4, 1, 1, 1)
+    amount = torch.tensor([0.0, 1.0, 100 / 255, 0.5], dtype=torch.float64)
+    found = apply_operations(images, ["solarize"], torch.zeros(4, dtype=torch.int64), amount)
+    turned = (found != images).flatten(1).sum(1).tolist()
+    assert turned == [256, 1, 156, 128]
 
 
 def test_input_is_left_alone_and_empty_batches_pass() -> None:

@@ -8,7 +8,7 @@ level off, where rounding decides); kernels that have no amount are called as th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -19,6 +19,7 @@ Interpolation = Literal["nearest", "bilinear"]
 
 _GREY = (0.2989, 0.587, 0.114)  # ITU-R 601 luma, as torchvision has it
 _GEOMETRIC = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
+_AT_A_TIME = 1 << 19  # pixels: what is made of so many on the way stays in the processor's cache
 
 
 def apply_operations(
@@ -46,21 +47,32 @@ def apply_operations(
         >>> apply_operations(images, names, choice, torch.tensor([0.0, 0.5])).flatten().tolist()
         [155, 150]
     """
-    changed = images.clone()
     geometric = torch.tensor([name in _GEOMETRIC for name in names])
     moves = (choice >= 0) & geometric[choice]
-    if bool(moves.any()):
-        rows = moves.nonzero().flatten()
-        matrix = _inverse_motion(names, choice[rows], amount[rows], *images.shape[-2:])
-        where = rows.to(images.device)
-        changed[where] = _resample(images[where], matrix.to(images.device), interpolation)
-    for position, name in enumerate(names):
-        rows = (choice == position).nonzero().flatten()
-        if len(rows) and name in OPERATIONS:
-            where = rows.to(images.device)
-            amounts = amount[rows].to(images.device, torch.float32)[:, None, None, None]
-            changed[where] = OPERATIONS[name](images[where], amounts)
-    return changed
+    group = choice.masked_fill(moves, len(names))
+    order = group.argsort()
+    matrix = _inverse_motion(names, choice[order], amount[order], *images.shape[-2:])
+    matrix = matrix.to(images.device)
+    amounts = amount[order].to(images.device, torch.float32)[:, None, None, None]
+    # Sorted, so that a group is a slice: images picked from all over are copied pixel by pixel.
+    changed = images.index_select(0, order.to(images.device))
+    at_a_time = max(1, _AT_A_TIME // max(1, images[:1].numel()))
+    for position, part in _slices(group[order], at_a_time):
+        if position == len(names):
+            changed[part] = _resample(changed[part], matrix[part], interpolation)
+        elif position >= 0:
+            changed[part] = OPERATIONS[names[position]](changed[part], amounts[part])
+    return changed.index_select(0, order.argsort().to(images.device))
+
+
+def _slices(group: Tensor, at_most: int) -> Iterator[tuple[int, slice]]:
+    """Each value of a sorted vector and where it is, in pieces of at most so many."""
+    values, counts = group.unique_consecutive(return_counts=True)
+    start = 0
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        for first in range(start, start + count, at_most):
+            yield value, slice(first, min(first + at_most, start + count))
+        start += count
 
 
 def _inverse_motion(
@@ -89,16 +101,23 @@ def _resample(images: Tensor, matrix: Tensor, interpolation: Interpolation) -> T
     x = torch.arange(width, device=images.device) + (0.5 - width / 2)
     y = torch.arange(height, device=images.device) + (0.5 - height / 2)
     matrix = matrix.to(torch.float32) / torch.tensor([[width / 2], [height / 2]]).to(images.device)
-    across, down, shift = matrix[:, None, None].unbind(-1)  # (N, 1, 1, 2)
-    grid = across * x[:, None] + down * y[:, None, None] + shift  # (N, H, W, 2)
+    across, down, shift = matrix[..., None, None].unbind(2)  # (N, 2, 1, 1)
+    grid = across * x + down * y[:, None] + shift  # (N, 2, H, W), from -1 to 1
+    grid = grid.movedim(1, -1)
     moved = F.grid_sample(images.float(), grid, interpolation, "zeros", align_corners=False)
-    return moved.round_().to(torch.uint8)
+    return _bytes(moved.round_())
+
+
+def _bytes(values: Tensor) -> Tensor:
+    """Values from 0 to 255 without what is behind the point, as uint8."""
+    # By way of int16, because PyTorch converts float32 to bytes one by one.
+    return values.to(torch.int16).to(torch.uint8)
 
 
 def _blend(images: Tensor, other: Tensor, amount: Tensor) -> Tensor:
     """Away from `other` (amount above 0) or towards it (below), cut off at black and white."""
     ratio = 1 + amount
-    return (images * ratio + other * (1 - ratio)).clamp_(0, 255).to(torch.uint8)
+    return _bytes((images * ratio + other * (1 - ratio)).clamp_(0, 255))
 
 
 def _grey(images: Tensor) -> Tensor:
@@ -110,7 +129,7 @@ def _grey(images: Tensor) -> Tensor:
 
 
 def _brightness(images: Tensor, amount: Tensor) -> Tensor:
-    return (images * (1 + amount)).clamp_(0, 255).to(torch.uint8)
+    return _bytes((images * (1 + amount)).clamp_(0, 255))
 
 
 def _color(images: Tensor, amount: Tensor) -> Tensor:
@@ -124,14 +143,16 @@ def _contrast(images: Tensor, amount: Tensor) -> Tensor:
 def _sharpness(images: Tensor, amount: Tensor) -> Tensor:
     if min(images.shape[-2:]) <= 2:
         return images
-    channels = images.shape[1]
-    kernel = torch.ones(channels, 1, 3, 3, device=images.device)
-    kernel[:, :, 1, 1] = 5
-    sharp = images.float()
-    inside = sharp[:, :, 1:-1, 1:-1]
-    smooth = F.conv2d(sharp, kernel / 13, groups=channels).round_()
-    inside -= (smooth - inside) * amount  # the border has no full neighbourhood and stays
-    return sharp.clamp_(0, 255).to(torch.uint8)
+    whole = images.to(torch.int16)
+    three = whole[:, :, :-2] + whole[:, :, 1:-1] + whole[:, :, 2:]
+    nine = three[..., :-2] + three[..., 1:-1] + three[..., 2:]
+    inside = whole[:, :, 1:-1, 1:-1].float()
+    # Thirteenths are never halves, so that whole numbers round as the weighted mean does.
+    smooth = ((nine + 4 * whole[:, :, 1:-1, 1:-1]) / 13).round_()
+    inside -= (smooth - inside) * amount
+    sharp = images.clone()  # the border has no full neighbourhood and stays
+    sharp[:, :, 1:-1, 1:-1] = _bytes(inside.clamp_(0, 255))
+    return sharp
 
 
 def _posterize(images: Tensor, bits: Tensor) -> Tensor:
@@ -143,7 +164,12 @@ def _posterize(images: Tensor, bits: Tensor) -> Tensor:
 
 
 def _solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    return torch.where(images >= 255 * threshold, ~images, images)
+    # In bytes alone, a tenth of the time of a comparison: what lies below the threshold has an
+    # inverse beyond the limit, and is turned back by 255, which is -1.
+    inverse = ~images
+    limit = 255 - (255 * threshold).ceil().to(torch.uint8)
+    is_below = (inverse - torch.minimum(inverse, limit)).clamp_(max=1)
+    return inverse ^ -is_below
 
 
 def _autocontrast(images: Tensor, _: Tensor) -> Tensor:
