@@ -3,8 +3,8 @@
 Run: python benchmarks/loading.py [--images 400] [--rounds 5] [--workers 2] [--memory]
 The claim: with as many worker processes, crops and flips are at least as fast as torchvision's with
 its usual loader (Pillow), and a pixel policy on top (RandAugment, batched) costs less than
-torchvision's for each image. Decoders are timed alone, on the same bytes, with their settings for exact pixels. `--memory` trains 200 steps on
-100,000 files and reports what that takes.
+torchvision's for each image. Decoders are timed alone, on the same bytes, with their settings for
+exact pixels. `--memory` trains 200 steps on 100,000 files and reports what that takes.
 """
 
 from __future__ import annotations
