@@ -74,3 +74,15 @@ def test_bad_parameters() -> None:
     norm: Any = 3
     with pytest.raises(ValueError, match="norm must be one of"):
         BSCELoss(norm=norm)
+
+
+@pytest.mark.parametrize("target", [torch.tensor([2]), torch.tensor([[0.1, 0.2, 0.7]])])
+def test_slope_of_a_sure_and_wrong_prediction_is_not_lost(target: Tensor) -> None:
+    # The second class has 4e-8, less than float32 has between p and 1, times a cost of 1000.
+    slopes = []
+    for dtype in (torch.float32, torch.float64):
+        logits = torch.tensor([[1000.0, 983.0, 0.0]], dtype=dtype, requires_grad=True)
+        goal = target.to(dtype) if target.is_floating_point() else target
+        loss = bsce_loss(logits, goal, gamma=3.0, stop_gradient=False)
+        slopes.append(torch.autograd.grad(loss, logits)[0].double())
+    torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-5, atol=1e-5)

@@ -152,11 +152,16 @@ class PlainSoftmax:
     def brier(self) -> Tensor:
         probs = self.log_probs.exp()
         if self.soft_target is not None:
-            return self._counted((self.soft_target - probs).square().sum(1))
-        # Not 1 - p, which has lost the last places of a sure prediction.
-        miss = torch.expm1(self.log_probs.clamp(min=LEAST_LOG))
-        is_label = _is_class(self._label_indices, probs)
-        return self._counted(torch.where(is_label, miss, probs).square().sum(1))
+            apart = probs - self.soft_target
+        else:
+            # Not 1 - p, which has lost the last places of a sure prediction.
+            miss = torch.expm1(self.log_probs.clamp(min=LEAST_LOG))
+            apart = torch.where(_is_class(self._label_indices, probs), miss, probs)
+        # Nothing is added, and no slope, as the sum is always 1. But the slope of a sure class is
+        # what the others add up to, and would be lost beside its own share in float32.
+        total = probs.sum(1)
+        at_top = apart.detach().gather(1, probs.argmax(1, keepdim=True)).squeeze(1)
+        return self._counted(apart.square().sum(1) - 2 * at_top * (total - total.detach()))
 
     @property
     def following(self) -> Tensor:
