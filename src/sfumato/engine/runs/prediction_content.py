@@ -38,15 +38,22 @@ def needs(path: Path, roles: Roles, names: list[str], *, is_table: bool) -> None
     can_tell = roles.correct or (roles.labels and roles.predicted)
     if not roles.scores and roles.confidence and can_tell:
         return
+    no_truth = roles.labels is None and roles.correct is None
+    hint = ""
+    if no_truth and (roles.scores or roles.confidence):
+        hint = (
+            "; without labels there is only the accuracy to expect, if confidences are right: "
+            "sfumato.predictions.expected_accuracy"
+        )
     if is_table:
         raise PredictionFileError(
             f"{path}: needs a column 'label' and columns 'prob_<class>' or 'logit_<class>' (not "
-            f"both), or 'confidence' with 'predicted' or 'correct'; has {known}"
+            f"both), or 'confidence' with 'predicted' or 'correct'; has {known}{hint}"
         )
     more = "; an .npy takes its labels from --labels" if path.suffix.lower() == ".npy" else ""
     raise PredictionFileError(
         f"{path}: needs 'labels' and exactly one of 'logits' and 'probs', or 'confidence' with "
-        f"'predicted' or 'correct'; has {sorted(known)}{more}"
+        f"'predicted' or 'correct'; has {sorted(known)}{more or hint}"
     )
 
 
