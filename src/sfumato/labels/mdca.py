@@ -53,7 +53,7 @@ def mdca_penalty(logits: Tensor, target: Tensor, *, ignore_index: int = -100) ->
         Averaged over classes, as released; the equation is a sum over classes, C times larger.
     """
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    return _distance(entries.softmax(wants_totals=True), entries)
+    return _distance(entries.softmax(wants_totals=True), entries, weight=1.0)
 
 
 def mdca_loss(
@@ -99,7 +99,7 @@ def mdca_loss(
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
     softmax = entries.softmax(only=("label",), wants_totals=True)
-    values = weight * _distance(softmax, entries) - softmax.label  # Eq. (9)
+    values = _distance(softmax, entries, weight) - softmax.label  # Eq. (9)
     return reduce_entries(values, softmax, reduction)
 
 
@@ -132,7 +132,7 @@ class MDCALoss(nn.Module):
         )
 
 
-def _distance(softmax: SoftmaxSummary, entries: Entries) -> Tensor:
+def _distance(softmax: SoftmaxSummary, entries: Entries, weight: float) -> Tensor:
     totals = softmax.totals
     if entries.soft_target is not None:
         wanted = over_entries(entries.soft_target)
@@ -144,4 +144,4 @@ def _distance(softmax: SoftmaxSummary, entries: Entries) -> Tensor:
             label = torch.where(softmax.valid.flatten(), label, 0)
         wanted = torch.zeros_like(totals).index_add(0, label, counted)
     apart = torch.linalg.vector_norm(totals - wanted, 1)
-    return apart / (at_least_one(softmax.count) * len(totals))  # Eq. (9)
+    return apart * (weight / (at_least_one(softmax.count) * len(totals)))  # Eq. (9)
