@@ -144,4 +144,7 @@ def _distance(softmax: SoftmaxSummary, entries: Entries, weight: float) -> Tenso
             label = torch.where(softmax.valid.flatten(), label, 0)
         wanted = torch.zeros_like(totals).index_add(0, label, counted)
     apart = torch.linalg.vector_norm(totals - wanted, 1)
-    return apart * (weight / (at_least_one(softmax.count) * len(totals)))  # Eq. (9)
+    number = at_least_one(softmax.count) * len(totals)
+    if isinstance(number, Tensor):
+        number = number.to(totals.dtype)  # or the quotient would be of the default type
+    return apart * (weight / number)  # Eq. (9)
