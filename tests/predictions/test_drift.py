@@ -96,7 +96,7 @@ def test_band_holds_all_periods_together() -> None:
     dates = (np.datetime64("2024-01-01") + np.arange(2000))[order]
     rows = calibration_over_time(dates, confidence[order], correct[order], periods=4)
     assert [row.is_off for row in rows] == [False, False, False, True]
-    assert rows[-1].start == np.datetime64("2024-01-01") + 1500
+    assert rows[-1].start == np.datetime64("2024-01-01") + np.timedelta64(1500, "D")
     assert rows[-1].accuracy == 0
     assert sum(row.count for row in rows) == 2000
 

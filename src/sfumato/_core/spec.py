@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,7 +198,8 @@ def _describe(annotation: Any) -> str:
         return "one of " + ", ".join(repr(choice) for choice in get_args(annotation))
     if get_origin(annotation) is None and isinstance(annotation, type):
         return annotation.__name__
-    return str(annotation).replace("pathlib.", "").replace("typing.", "")
+    # Without modules; from Python 3.13 on Path says that it is of pathlib._local.
+    return re.sub(r"\b(pathlib|typing|_local)\.", "", str(annotation))
 
 
 def _nearest(word: Any, choices: Iterable[str]) -> str:
