@@ -6,7 +6,7 @@ They hold over seeds and images, for all comparisons of a column together.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from readings import ROOT, table
@@ -36,15 +36,25 @@ SCALED = (
     JudgedColumn("T", "scaled.temperature", 1.0, 2),
 )
 AFTER_THE_PAPERS = (ACCURACY, NLL, ECE, TRUE_ECE, AURC, *SCALED)
+REAL_DATA = (ACCURACY, NLL, ECE, AURC, *SCALED)
 
 
-def judged_table(study: str, columns: Sequence[JudgedColumn]) -> str:
+def judged_table(
+    study: str,
+    columns: Sequence[JudgedColumn],
+    *,
+    paper: Mapping[str, str] | None = None,
+    paper_title: str = "paper",
+) -> str:
+    """A row a method; with `paper`, what it reports of the method stands last."""
     content = json.loads((ROOT / f"studies/results/{study}.json").read_text())
-    rows = [
-        [row["method"], str(row["seeds"]), *(_cell(row["numbers"].get(c.key), c) for c in columns)]
-        for row in content["judged"]
-    ]
-    return table(["method", "seeds", *(column.title for column in columns)], rows)
+    rows = []
+    for row in content["judged"]:
+        cells = [_cell(row["numbers"].get(column.key), column) for column in columns]
+        beside = [] if paper is None else [paper.get(row["method"], "–")]
+        rows.append([row["method"], str(row["seeds"]), *cells, *beside])
+    titles = [column.title for column in columns] + ([] if paper is None else [paper_title])
+    return table(["method", "seeds", *titles], rows)
 
 
 def _cell(found: list | None, column: JudgedColumn) -> str:

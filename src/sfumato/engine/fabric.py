@@ -6,6 +6,7 @@ to read its version. Every worker process would pay for that.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,3 +31,6 @@ def _only_its_version(package: str) -> Iterator[None]:
 
 with _only_its_version("torchmetrics"):
     from lightning_fabric import Fabric as Fabric
+
+# Every worker would say once a run which precision it takes, between the lines of the progress bar.
+logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
