@@ -1,8 +1,9 @@
 """Keep a study's numbers as one small JSON file.
 
 Run: python studies/collect.py FOLDER studies/results/NAME.json
-Every table of docs/results.md comes from such a file; reliability bins are left out. `judged` has
-what `sfumato report` says of every method and metric: mean, interval, floor and verdict.
+Every table of docs/results.md comes from such a file; reliability bins are left out. `curves` has
+what was measured after each epoch, `judged` what `sfumato report` says of every method and metric:
+mean, interval, floor and verdict.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ from sfumato.report.findings import Findings, Row, compare_methods
 from sfumato.report.statistics import SYMBOLS
 
 LEFT_OUT = ("reliability",)
+CURVES = ("train_accuracy", "validation_accuracy", "validation_ece")
 
 
 def collect(folder: Path) -> dict[str, Any]:
     results = read_study(folder)
     runs = [
-        {"method": method.name, "seed": run.seed, "metrics": _small(run.metrics)}
+        {
+            "method": method.name,
+            "seed": run.seed,
+            "metrics": _small(run.metrics),
+            "curves": _curves(run.log),
+        }
         for method in results.methods
         for run in method.runs
         if run.metrics.get("test")
@@ -52,6 +59,15 @@ def as_text(content: dict[str, Any]) -> str:
     parts = [f'"study": {json.dumps(content["study"])}']
     parts += [f'"{key}": [\n{lines}\n]' for key, lines in lists.items()]
     return "{" + ",\n".join(parts) + "}\n"
+
+
+def _curves(log: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Of the numbers that every epoch has."""
+    return {
+        name: [round(record[name], 4) for record in log]
+        for name in CURVES
+        if log and all(name in record for record in log)
+    }
 
 
 def _mark(row: Row, key: str) -> str:

@@ -8,6 +8,7 @@ from statistics import fmean
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from papers import MBLS_TABLE_1_NEWSGROUPS
 from readings import (
     ACCURACY,
     CONFIDENCE,
@@ -18,6 +19,7 @@ from readings import (
     ROOT,
     WITHOUT_OBJECT,
     Column,
+    Curves,
     Runs,
     at,
     of_size,
@@ -33,22 +35,52 @@ def labels(runs: Runs) -> Figure:
     runs = with_scaled(runs)
     figure, axes = plt.subplots(figsize=(7.5, 4.6), layout="constrained")
     names = sorted(runs, key=lambda name: fmean(map(ECE.read, runs[name].values())))
+    _before_and_after(axes, {name: runs[name] for name in names})
+    axes.legend()
+    return figure
+
+
+def _before_and_after(axes: Axes, runs: Runs) -> None:
+    """ECE of each method as trained and after a temperature, as pairs of bars."""
     for offset, (what, read, colour) in enumerate(
         (
             ("as trained", ECE.read, BLUE),
             ("after temperature scaling", at("scaled", "ece"), GOLD),
         )
     ):
-        values = [[100 * read(metrics) for metrics in runs[name].values()] for name in names]
-        places = [place + 0.38 * offset - 0.19 for place in range(len(names))]
+        values = [[100 * read(metrics) for metrics in found.values()] for found in runs.values()]
+        places = [place + 0.38 * offset - 0.19 for place in range(len(runs))]
         axes.barh(places, list(map(fmean, values)), 0.36, color=colour, label=what)
         axes.errorbar(
             list(map(fmean, values)), places, xerr=_spread(values), fmt="none", ecolor="black", lw=1
         )
-    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="ECE on the test set, %")
+    axes.set(yticks=range(len(runs)), yticklabels=list(runs), xlabel="ECE on the test set, %")
     axes.set_xlim(left=0)
     axes.invert_yaxis()
-    axes.legend()
+
+
+def newsgroups(runs: Runs, full: Curves) -> Figure:
+    """ECE of each loss before and after scaling; the whole protocol epoch by epoch."""
+    figure, (bars, ece, accuracy) = plt.subplots(
+        1, 3, figsize=(11, 3.8), layout="constrained", width_ratios=(1.5, 1, 1)
+    )
+    _before_and_after(bars, runs)
+    papers = [MBLS_TABLE_1_NEWSGROUPS.get(name, "nan;").split(";")[0] for name in runs]
+    bars.plot(
+        list(map(float, papers)), range(len(runs)), "D", color=RED, ms=5, label="paper, as trained"
+    )
+    bars.legend(fontsize=8)
+    colours = (BLUE, RED, GREEN, GOLD)
+    for axes, name in ((ece, "validation_ece"), (accuracy, "validation_accuracy")):
+        for (method, curves), colour in zip(full.items(), colours, strict=False):
+            values = [100 * value for value in curves[name]]
+            axes.plot(range(1, len(values) + 1), values, color=colour, label=method, lw=1)
+        axes.set(
+            xlabel="epoch",
+            ylabel=f"{name.split('_')[1]} on validation texts, %".replace("ece", "ECE"),
+        )
+        axes.set_ylim(bottom=0 if axes is ece else None)
+    accuracy.legend(fontsize=8)
     return figure
 
 

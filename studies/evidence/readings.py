@@ -16,6 +16,7 @@ from sfumato.report.statistics import SYMBOLS, t_interval, verdict_of_interval
 ROOT = Path(__file__).parents[2]
 Metrics = Mapping[str, Any]
 Runs = dict[str, dict[int, Metrics]]  # method, seed
+Curves = dict[str, dict[str, list[float]]]  # method, what was measured after each epoch
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,19 @@ MCNLL = Column("mCNLL %", _mcnll)
 
 
 def load(name: str) -> Runs:
-    content = json.loads((ROOT / f"studies/results/{name}.json").read_text())
     runs: Runs = {}
-    for run in content["runs"]:
+    for run in _content(name)["runs"]:
         runs.setdefault(run["method"], {})[run["seed"]] = run["metrics"]
     return runs
+
+
+def load_curves(name: str, seed: int = 0) -> Curves:
+    return {run["method"]: run["curves"] for run in _content(name)["runs"] if run["seed"] == seed}
+
+
+def _content(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((ROOT / f"studies/results/{name}.json").read_text())
+    return content
 
 
 def mean_text(values: Sequence[float], column: Column) -> str:
