@@ -45,6 +45,11 @@ TABLES: dict[str, tuple[str, tuple[str, ...], Callable[..., str]]] = {
         (),
         partial(judged.judged_table, "after-the-papers", judged.AFTER_THE_PAPERS),
     ),
+    "after the papers, CIFAR-10": (
+        RESULTS,
+        (),
+        partial(judged.judged_table, "after-the-papers-cifar10", judged.REAL_DATA),
+    ),
     "true calibration": (RESULTS, (), judged.estimators),
 }
 # name: studies, what draws the figure
