@@ -44,6 +44,15 @@ def mean_log_probability(model: nn.Module, images: Tensor, *, samples: int) -> T
         Park & Kim, Blurs Behave Like Ensembles, ICML 2022, **Eq. (2)**, Appendices D.3 and D.4.
     """
     check_integer("samples", samples, low=1)
-    logits = model(torch.cat([images] * samples))  # cat keeps channels_last, repeat does not
-    passes = logits.log_softmax(1).unflatten(0, (samples, len(images)))  # (N, B, C, ...)
+    return average_passes(model(repeat_images(images, samples)), samples)
+
+
+def repeat_images(images: Tensor, samples: int) -> Tensor:
+    """A batch `samples` times in a row, (B, ...) as (N B, ...)."""
+    return torch.cat([images] * samples)  # cat keeps channels_last, repeat does not
+
+
+def average_passes(logits: Tensor, samples: int) -> Tensor:
+    """Logarithm of the mean probability of each image, of logits of `repeat_images`."""
+    passes = logits.log_softmax(1).unflatten(0, (samples, len(logits) // samples))  # (N, B, C, ...)
     return passes.logsumexp(0) - math.log(samples)  # Eq. (2)

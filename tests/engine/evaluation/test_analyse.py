@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from sfumato._core.files import write_json
 from sfumato.analysis import hessian_max_spectrum
 from sfumato.engine import ConfigError, RunConfig, fingerprint, parse, run
 from sfumato.engine.evaluation.analysed_runs import analyse, find_runs, read_subject
 from sfumato.engine.evaluation.analyses import ANALYSES, Effort
+from sfumato.predictions import mean_log_probability
 from sfumato.report.analysis_page import write_analysis_page
 
 DATA = {"name": "scenes", "size": 16, "train": 40, "validation": 10, "test": 10}
@@ -124,6 +128,56 @@ def test_a_loss_with_a_history_is_told_the_samples(tmp_path: Path) -> None:
     expected = loss(logits, target[:, 0], index=index)
     torch.testing.assert_close(subject.loss(logits, target), expected)
     torch.testing.assert_close(loss.state_dict(), before)
+
+
+def train_tiny(folder: Path, **train: Any) -> Path:
+    content = {
+        "data": DATA,
+        "model": {"name": "resnet", "depth": 8, "width": 4, "dropout": 0.5},
+        "augment": "fcr",
+        "train": {"epochs": 1, "batch_size": 20, **train},
+        "evaluate": {"resamples": 0},
+    }
+    return run(parse(RunConfig, content), folder, show=False).path
+
+
+def test_several_passes_are_averaged_as_in_training(tmp_path: Path) -> None:
+    subject = read_subject(train_tiny(tmp_path, passes=3), SMALL, None)
+    images, target = next(iter(subject.batches))
+    assert (len(images), len(target)) == (24, 8)
+    assert subject.objective.endswith("3 passes, weight decay 0.0005")
+    network = subject.network.train()
+    torch.manual_seed(0)
+    found = subject.loss(network(images), target)
+    torch.manual_seed(0)
+    logits = mean_log_probability(network, subject.loader.batch(0)["image"], samples=3)
+    torch.testing.assert_close(found, F.cross_entropy(logits, target))
+    by_hand = torch.stack([each.softmax(1) for each in network.eval()(images).split(8)]).mean(0)
+    expected = F.nll_loss(by_hand.log(), target)
+    torch.testing.assert_close(subject.loss(network(images), target), expected)
+
+
+def test_several_copies_are_averaged_as_in_training(tmp_path: Path) -> None:
+    copies = {"count": 2, "estimator": "monte_carlo"}
+    subject = read_subject(train_tiny(tmp_path, copies=copies), SMALL, None)
+    images, target = next(iter(subject.batches))
+    assert target.tolist() == target[:8].tolist() * 2  # every sample twice, augmented in two ways
+    assert not torch.equal(images[:8], images[8:])
+    logits = subject.network.eval()(images)
+    likelihood = logits.softmax(1).gather(1, target[:, None]).view(2, 8).mean(0)
+    torch.testing.assert_close(subject.loss(logits, target), -likelihood.log().mean())
+
+
+@pytest.mark.parametrize(
+    "train", [{"passes": 2}, {"copies": {"count": 2}}, {"sam": 0.05}], ids=lambda each: min(each)
+)
+def test_what_trains_by_several_passes_is_analysed(tmp_path: Path, train: dict[str, Any]) -> None:
+    only = ["hessian_spectrum", "hessian_density", "loss_landscape"]
+    path = train_tiny(tmp_path / "runs", **train)
+    found = analyse([path], tmp_path, effort=SMALL, only=only, show=False)
+    assert [section["name"] for section in found["sections"]] == only
+    (row,) = found["summary"].values()
+    assert all(math.isfinite(value) for value in row.values())
 
 
 def test_the_page_escapes_names(study: Path, tmp_path: Path) -> None:

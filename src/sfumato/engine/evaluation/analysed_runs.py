@@ -140,7 +140,7 @@ def read_subject(path: Path, effort: Effort, modules: Path | None) -> Subject:
         data = load_splits(config.data)
         facts = trained.facts
         objective = build_objective(config, data.train, facts.mean, facts.std)
-        loss = TrainedLoss(_with_history(objective.loss, run))
+        loss = TrainedLoss(_with_history(objective.loss, run), config.train.passes)
         seen = _loader(objective.train, objective.augment, config, facts, effort)
         plain = build_augmentation(config.augment)
         loader = _loader(data.train, plain, config, facts, effort)
@@ -148,7 +148,7 @@ def read_subject(path: Path, effort: Effort, modules: Path | None) -> Subject:
     return Subject(
         trained.network,
         loader,
-        TrainedBatches(seen, objective.inputs, loss.takes_index),
+        TrainedBatches(seen, objective.inputs, loss.takes_index, loss.passes),
         loss,
         describe_objective(config),
         config.train.weight_decay,

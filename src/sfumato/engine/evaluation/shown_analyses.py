@@ -96,7 +96,7 @@ def measure_regulariser(subject: Subject, effort: Effort) -> analysis.Regularise
     values = []
     with evaluating(subject.network):
         for images, target in islice(subject.batches, effort.spectrum_batches):
-            logits = subject.network(images)
+            logits = subject.loss.average(subject.network(images))
             known, index = subject.loss.split(target, logits.dtype)
             correctness = None
             if loss.history is not None and index is not None:

@@ -17,6 +17,7 @@ from sfumato._core.seeds import fold_seed
 from sfumato.data import TensorLoader
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.training.transforms import BatchTransform
+from sfumato.predictions.training_ensemble import average_passes, repeat_images
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,14 @@ class TrainedBatches:
         loader: of augmented training images.
         inputs: mixes and mollifies a batch; None leaves it as it is.
         with_index: whether a target has its sample's number as a last column, for `TrainedLoss`.
+        passes: how often the images are there in a row, for `TrainedLoss` to average; targets are
+            there once.
     """
 
     loader: TensorLoader
     inputs: BatchTransform | None
     with_index: bool
+    passes: int = 1
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for number, batch in enumerate(self.loader):
@@ -46,7 +50,7 @@ class TrainedBatches:
                 index = batch["index"].unsqueeze(1)
                 columns = target.unsqueeze(1) if target.ndim == 1 else target.double()
                 target = torch.cat([columns, index.to(columns.dtype)], 1)
-            yield images, target
+            yield repeat_images(images, self.passes), target
 
 
 class TrainedLoss:
@@ -54,20 +58,27 @@ class TrainedLoss:
 
     Args:
         loss: in evaluation mode it reads a history of samples and never adds to it.
+        passes: stochastic passes whose mean probability was trained.
     """
 
-    def __init__(self, loss: nn.Module) -> None:
+    def __init__(self, loss: nn.Module, passes: int = 1) -> None:
         self.loss = loss.eval()
+        self.passes = passes
         self.takes_index = "index" in inspect.signature(loss.forward).parameters
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         value: Tensor
+        logits = self.average(logits)
         if not self.takes_index:
             value = self.loss(logits, target)
             return value
         known, index = self.split(target, logits.dtype)
         value = self.loss(logits, known, index=index)
         return value
+
+    def average(self, logits: Tensor) -> Tensor:
+        """One row for each target: the logarithm of the mean probability of several passes."""
+        return logits if self.passes == 1 else average_passes(logits, self.passes)
 
     def split(self, target: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """Labels, or probabilities of a dtype, and the samples' numbers where they are known."""
@@ -90,5 +101,7 @@ def describe_objective(config: RunConfig) -> str:
         said.append("objects")
     if config.train.copies is not None:
         said.append(f"{config.train.copies.count} copies")
+    if config.train.passes > 1:
+        said.append(f"{config.train.passes} passes")
     said.append(f"weight decay {config.train.weight_decay:g}")
     return ", ".join(said)
