@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,6 @@ from sfumato.data import (
     single_objects,
     with_context,
 )
-from sfumato.data.batch_workers import loading_workers
 from sfumato.data.file_list import FileList
 from sfumato.data.file_tensor import FileTensor
 from sfumato.data.holding import MEMORY_LIMIT, held, image_files, keeps_in_memory
@@ -275,31 +272,6 @@ def test_a_broken_file_is_named(tmp_path: Path, workers: int, augment: BatchAugm
     paths[2].write_bytes(paths[2].read_bytes()[:-200])
     with pytest.raises(ValueError, match=r"002\.jpg: unreadable image"):
         list(loader)
-
-
-class _Dies:
-    """An augmentation that kills its process."""
-
-    draws = 0
-
-    def apply(self, sample: Any, uniforms: Tensor, *, void: int | None = None) -> Any:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_worker_that_dies_is_an_error(square: ArrayDataset) -> None:
-    with pytest.raises(RuntimeError, match=r"process that decodes images died: .*[Kk]illed") as e:
-        list(TensorLoader(square, 4, augment=_Dies(), workers=1))
-    assert "SFUMATO_LOADING_WORKERS=0" in str(e.value)
-
-
-def test_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SFUMATO_LOADING_WORKERS", raising=False)
-    assert loading_workers() == torch.get_num_threads()
-    monkeypatch.setenv("SFUMATO_LOADING_WORKERS", "3")
-    assert loading_workers() == 3
-    monkeypatch.setenv("SFUMATO_LOADING_WORKERS", "-1")
-    with pytest.raises(ValueError, match="SFUMATO_LOADING_WORKERS must be a whole number"):
-        loading_workers()
 
 
 def test_folder_both_ways(tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import sys
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from multiprocessing.context import BaseContext
 
 import torch
 from torch import Tensor
@@ -76,7 +80,7 @@ class BatchWorkers:
         """
         self._round[:] = drawn
         self._loader = self._loader or self._started()
-        batches = iter(self._loader)
+        batches = _round_of(self._loader)
         while True:
             found = _next_or_failure(batches)
             if isinstance(found, _Failure):
@@ -96,10 +100,24 @@ class BatchWorkers:
             num_workers=self._workers,
             prefetch_factor=BATCHES_AHEAD,
             persistent_workers=self._stay,
-            worker_init_fn=_leave_interrupts_to_parent,
+            worker_init_fn=_follow_parent,
+            multiprocessing_context=start_context(),
             # Else every round would draw from the generator of dropout.
             generator=torch.Generator(),
         )
+
+
+def start_context() -> BaseContext | None:
+    """How worker processes start; None is the default of this process.
+
+    Where that is "spawn", as in the processes of a study, every worker would import PyTorch anew,
+    in each epoch of a validation set: they are forks of one fresh process that has imported it.
+    """
+    if sys.platform != "linux" or multiprocessing.get_start_method(allow_none=True) != "spawn":
+        return None
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 class _Failure:
@@ -110,14 +128,19 @@ class _Failure:
         self.trace = trace
 
 
+def _round_of(loader: DataLoader[Sample | _Failure]) -> Iterator[Sample | _Failure]:
+    """Begins with the first batch: processes that stay may have died since the last round."""
+    yield from loader
+
+
 def _next_or_failure(batches: Iterator[Sample | _Failure]) -> Sample | _Failure | None:
     """The next batch, or None after the last one."""
     try:
         return next(batches, None)
     except RuntimeError as error:
-        said = str(error).strip()
+        said = str(error).strip().removesuffix(".")
     message = (
-        f"a process that decodes images died: {said} Signal 9 (Killed) mostly means that memory "
+        f"a process that decodes images died: {said}. Signal 9 (Killed) mostly means that memory "
         f"was short: use a smaller batch_size, or fewer processes with {VARIABLE}=1; {VARIABLE}=0 "
         "decodes in the run's own process and shows what crashes"
     )
@@ -138,6 +161,18 @@ class _Maker(Dataset[Sample | _Failure]):
             return _Failure(error, "in a process that decodes images:\n" + traceback.format_exc())
 
 
-def _leave_interrupts_to_parent(worker: int) -> None:
-    """One traceback of an interrupted run is enough; a parent that ends ends its workers."""
+def _follow_parent(worker: int) -> None:
+    """End with the process that wants the batches, and not before.
+
+    One traceback of an interrupted run is enough. PyTorch looks at the process that forked this
+    one, which need not be the one that is killed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
