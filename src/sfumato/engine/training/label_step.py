@@ -85,14 +85,25 @@ class LabelStep:
         if number == 0:
             self._begin_streams()
         is_alone = self.fabric.world_size == 1
-        whole = batch if is_alone else self.loader.whole(number)
+        whole = _seen(batch) if is_alone else self._of_all(number, batch)
         with self._shared.drawing():
-            images, target = transform(*_seen(whole))
+            images, target = transform(*whole)
         if is_alone:
             return images, target
         first, last = self.loader.bounds(number)[self.fabric.global_rank :][:2]
         parts = [self._in_a_row(self._apart(rows)[first:last]) for rows in (images, target)]
         return parts[0], parts[1]
+
+    def _of_all(self, number: int, batch: Sample) -> tuple[Tensor, Tensor]:
+        """Images and targets of all processes: read anew, or handed over where they are files."""
+        if not self.loader.dataset.is_file_backed:
+            return _seen(self.loader.whole(number))
+        lengths = [last - first for first, last in pairwise(self.loader.bounds(number))]
+        images, target = (
+            self._in_a_row(gather_rows(self._apart(rows), self.fabric, lengths))
+            for rows in _seen(batch)
+        )
+        return images.contiguous(memory_format=self.loader.layout), target
 
     def _apart(self, rows: Tensor) -> Tensor:
         """(K N, ...) as (N, K, ...): all copies of a sample in one row, which moves as a whole."""
