@@ -68,3 +68,12 @@ def to_labels(name: str, value: Any, count: int, num_classes: int) -> Tensor:
         raise ValueError(f"{name} must be ({count},), got {tuple(labels.shape)}")
     check_class_indices(name, labels, num_classes)
     return labels.long()
+
+
+def to_codes(name: str, value: Any, count: int) -> Tensor:
+    """Numbers from 0 for the names or numbers of `count` samples, equal for equal ones, (N,)."""
+    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if array.shape != (count,):
+        raise ValueError(f"{name} must be ({count},), got {array.shape}")
+    _, codes = np.unique(array, return_inverse=True)
+    return torch.from_numpy(codes.astype(np.int64))

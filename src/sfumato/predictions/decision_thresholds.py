@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sfumato._core.arrays import like_input, to_labels, to_outcomes, to_scores, to_tensor
+from sfumato._core.arrays import like_input, to_codes, to_labels, to_outcomes, to_scores, to_tensor
 from sfumato._core.checks import check_open_share
-from sfumato.predictions.risk_threshold import RiskThreshold, risk_threshold
+from sfumato.predictions.risk_threshold import MOST_PER_IMAGE, RiskThreshold, risk_threshold
 
 
 def class_risk_thresholds(
@@ -16,6 +16,8 @@ def class_risk_thresholds(
     *,
     target_risk: float,
     delta: float = 0.05,
+    images: Any = None,
+    most_per_image: int = MOST_PER_IMAGE,
 ) -> dict[int, RiskThreshold]:
     """A threshold for each predicted class; all promises hold together with 1 - delta.
 
@@ -28,6 +30,8 @@ def class_risk_thresholds(
         predicted: the class that was predicted, (N,).
         target_risk: the error of what is accepted, in every class.
         delta: how often any of the promises may be broken.
+        images: the image of each, where predictions of one are not independent, (N,).
+        most_per_image: as how many accepted ones an image counts at most; see `risk_threshold`.
 
     Returns:
         For each class that was predicted at least once its `RiskThreshold`; `coverage` is the share
@@ -36,6 +40,7 @@ def class_risk_thresholds(
     scores = to_scores("confidence", confidence)
     right = to_outcomes("correct", correct, len(scores))
     classes = to_labels("predicted", predicted, len(scores), 2**62)
+    codes = None if images is None else to_codes("images", images, len(scores))
     seen = classes.unique().tolist()
     return {
         number: risk_threshold(
@@ -43,6 +48,8 @@ def class_risk_thresholds(
             right[classes == number],
             target_risk=target_risk,
             delta=delta / len(seen),
+            images=None if codes is None else codes[classes == number],
+            most_per_image=most_per_image,
         )
         for number in seen
     }
@@ -68,6 +75,8 @@ def decision_thresholds(
     accept_risk: float,
     escalate_risk: float,
     delta: float = 0.05,
+    images: Any = None,
+    most_per_image: int = MOST_PER_IMAGE,
 ) -> DecisionThresholds:
     """Accept, escalate or reject: two thresholds whose promises hold together.
 
@@ -80,6 +89,8 @@ def decision_thresholds(
         accept_risk: error of what is accepted.
         escalate_risk: error of what is accepted or escalated, at least `accept_risk`.
         delta: how often either promise may be broken.
+        images: the image of each, where predictions of one are not independent, (N,).
+        most_per_image: as how many accepted ones an image counts at most; see `risk_threshold`.
 
     Example:
         >>> import torch
@@ -97,7 +108,14 @@ def decision_thresholds(
             "what is escalated is less sure than what is accepted"
         )
     upper, lower = (
-        risk_threshold(confidence, correct, target_risk=risk, delta=delta / 2)
+        risk_threshold(
+            confidence,
+            correct,
+            target_risk=risk,
+            delta=delta / 2,
+            images=images,
+            most_per_image=most_per_image,
+        )
         for risk in (accept_risk, escalate_risk)
     )
     return DecisionThresholds(upper, lower)
