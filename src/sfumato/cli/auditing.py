@@ -66,6 +66,9 @@ def audit(
     per_class: Annotated[
         bool, typer.Option("--per-class", help="A threshold for each predicted class, too.")
     ] = False,
+    most_per_image: Annotated[
+        int, typer.Option(help="As how many accepted detections an image counts at most.", min=1)
+    ] = 10,
     resamples: Annotated[
         int, typer.Option(help="Bootstrap resamples; 0: no intervals, no comparison.", min=0)
     ] = 1000,
@@ -101,7 +104,7 @@ def audit(
     found = _audited(
         (files, validation or []),
         reading,
-        _target(target_risk, delta, escalate_risk, per_class),
+        _target(target_risk, delta, escalate_risk, per_class, most_per_image),
         {"merge": merge, "split": split},
         {"resamples": resamples},
         {"workers": workers, "ray": ray},
@@ -143,7 +146,7 @@ def _audited(
 
 
 def _target(
-    risk: float | None, delta: float, escalate: float | None, per_class: bool
+    risk: float | None, delta: float, escalate: float | None, per_class: bool, most: int
 ) -> Target | None:
     from sfumato.engine.evaluation.audit_thresholds import Target
     from sfumato.engine.runs.prediction_files import PredictionFileError
@@ -160,4 +163,4 @@ def _target(
         raise PredictionFileError(
             f"--escalate-risk must be at least --target-risk {risk:g}, got {escalate:g}"
         )
-    return Target(risk, delta, escalate, per_class)
+    return Target(risk, delta, escalate, per_class, most)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+_MOST_DETECTIONS = 1000  # beyond, what is accepted of an image are its pixels
+
 
 def headline(model: Mapping[str, Any]) -> str:
     """The verdict as one sentence: what the audit found of one model, and how sure that is."""
@@ -45,6 +47,8 @@ def error_sentence(model: Mapping[str, Any]) -> str:
         f"ECE {_percent(model['metrics']['ece'])}; a perfect model would show "
         f"{_percent(model['ece_floor'])} on as many cases"
     )
+    if "d_ece" in model["metrics"]:
+        text += f"; D-ECE in 20 bins {100 * model['metrics']['d_ece']:.2f} %"
     worst = model["worst_range"]
     if worst is None or model["verdict"] == "no miscalibration found":
         return f"{text}."
@@ -98,8 +102,18 @@ def _threshold_sentence(name: str, chosen: Mapping[str, Any], delta: float) -> s
         f"{_percent(chosen['coverage'])} of predictions with an error of at most "
         f"{_percent(chosen['risk_bound'])}, {sure} certain; of 1,000 predictions "
         f"{1000 * chosen['coverage']:.0f} are accepted, "
-        f"{1000 * chosen['coverage'] * chosen['risk']:.0f} of them wrong."
+        f"{1000 * chosen['coverage'] * chosen['risk']:.0f} of them wrong.{_over_images(chosen)}"
     )
+
+
+def _over_images(chosen: Mapping[str, Any]) -> str:
+    """What the promise of a threshold is about, where predictions come in images."""
+    if chosen.get("images") is None:
+        return ""
+    most = chosen["most_per_image"]
+    is_map = most > _MOST_DETECTIONS
+    capped = "" if is_map else f"; one with more than {most:,} accepted ones counts as {most:,}"
+    return f" The promise rests on {chosen['images']:,} images, not on predictions{capped}."
 
 
 def _escalation_sentence(found: Mapping[str, Any]) -> str:
@@ -135,9 +149,13 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
 
 def images_sentence(model: Mapping[str, Any]) -> str:
     """What the intervals rest on, where predictions of one image are not independent."""
+    images, sampled = model["images"], model.get("images_sampled")
+    about = "about " if sampled else ""
+    some = f" ({sampled:,} random ones)" if sampled else ""
     return (
-        f"{model['name']} has {model['samples']:,} predictions in {model['images']:,} images: "
-        "intervals are over images; thresholds, and what chance alone would show, over predictions."
+        f"{model['name']} has {model['samples']:,} predictions in {about}{images:,} "
+        f"image{'s' if images != 1 else ''}: intervals are over images, and so are thresholds and "
+        f"their bounds{some}; what chance alone would show, over predictions."
     )
 
 

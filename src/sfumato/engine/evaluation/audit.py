@@ -15,11 +15,12 @@ from sfumato.engine.evaluation.audit_judgement import honest_draws, judge
 from sfumato.engine.evaluation.audit_outcomes import Outcomes, outcomes
 from sfumato.engine.evaluation.audit_scaling import after_scaling
 from sfumato.engine.evaluation.audit_sets import sets_of
-from sfumato.engine.evaluation.audit_tallies import NUM_BINS, Summed, Tallies
+from sfumato.engine.evaluation.audit_tallies import NUM_BINS, Summed, Tallies, Wanted
 from sfumato.engine.evaluation.audit_thresholds import (
     Target,
     thresholds_of_classes,
     thresholds_of_groups,
+    thresholds_of_images,
     thresholds_of_rows,
 )
 from sfumato.engine.runs.prediction_rows import (
@@ -30,8 +31,9 @@ from sfumato.engine.runs.prediction_rows import (
 )
 from sfumato.engine.runs.progress import Bar
 from sfumato.metrics import evaluate_predictions
-from sfumato.metrics.histogram import group_by_value
+from sfumato.metrics.histogram import Groups, group_by_value
 from sfumato.metrics.scored_samples import Samples
+from sfumato.predictions.risk_threshold import MOST_PER_IMAGE
 
 
 def audit(
@@ -107,11 +109,17 @@ def judge_file(
     if found.unit is not None and int(found.unit.max()) == 0:
         resamples = 0  # one image can't be resampled either
     metrics = _evaluate(file, found, _possible(file, resamples), generator)
-    tallies = Tallies()
+    by_class = target is not None and target.per_class
+    tallies = Tallies(Wanted(per_class=by_class, all_images=True))
     tallies.add(file)
-    chosen = None if target is None else thresholds_of_rows(found, file.classes, target)
+    chosen = None
+    if target is not None and tallies.images.is_clustered:
+        chosen = thresholds_of_images(tallies.images, target)
+    elif target is not None:
+        chosen = thresholds_of_rows(found, file.classes, target)
     groups = group_by_value(found.samples())
-    judged = judge(file.name, tallies, groups, metrics, generator, chosen)
+    most = MOST_PER_IMAGE if target is None else target.most_per_image
+    judged = judge(file.name, tallies, groups, metrics, generator, chosen, most)
     if isinstance(file, PredictionFile):
         judged["sets"] = sets_of(file)
     judged["metrics"] |= detection_errors(file, _possible(file, resamples))
@@ -128,14 +136,16 @@ def judge_tallies(
     target: Target | None = None,
 ) -> dict[str, Any]:
     """The same of predictions that are known by their sums, and by a sample of their rows."""
+    if tallies.images.is_clustered and tallies.images.size < 2:
+        resamples = 0
     metrics: dict[str, Any] = dict(tallies.measure())
     if resamples and tallies.count > 1:
         metrics |= tallies.intervals(resamples, generator)
+    metrics |= tallies.detections.errors(resamples if tallies.count > 1 else 0)
     groups = tallies.groups()
-    chosen = None if target is None else thresholds_of_groups(groups, target)
-    if chosen is not None and target is not None and target.per_class:
-        chosen["classes"] = thresholds_of_classes(tallies.class_counts, target) or None
-    judged = judge(name, tallies, groups, metrics, generator, chosen)
+    chosen = None if target is None else _thresholds_of_sums(tallies, groups, target)
+    most = MOST_PER_IMAGE if target is None else target.most_per_image
+    judged = judge(name, tallies, groups, metrics, generator, chosen, most)
     sample = tallies.sample.rows(name)
     if sample is not None:
         found = _evaluate(sample, outcomes(sample), _possible(sample, resamples), generator)
@@ -145,6 +155,15 @@ def judge_tallies(
         is_part = len(sample) < tallies.count
         judged["sampled"] = {"rows": len(sample), "metrics": names} if is_part else None
     return judged
+
+
+def _thresholds_of_sums(tallies: Tallies, groups: Groups, target: Target) -> dict[str, Any]:
+    if tallies.images.is_clustered:
+        return thresholds_of_images(tallies.images, target)
+    chosen = thresholds_of_groups(groups, target)
+    if target.per_class:
+        chosen["classes"] = thresholds_of_classes(tallies.class_counts, target) or None
+    return chosen
 
 
 def honest_share(

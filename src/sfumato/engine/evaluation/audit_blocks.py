@@ -71,6 +71,16 @@ class BlockSums:
         known = self.has_labels and other.has_labels
         return torch.equal(ours, theirs) and (not known or torch.equal(self.labels, other.labels))
 
+    def whole(self) -> Tensor:
+        """`audit_sums.whole_sums` with blocks as units, (7,)."""
+        wrong, right = self.counts.view(BLOCKS, CELLS, 2).double().unbind(2)
+        count, hits = (wrong + right).sum(1), right.sum(1)
+        means = self.mass / (wrong + right).sum(0).clamp(min=1)
+        excess = (wrong + right) @ means - hits
+        filled = (count > 0).double()
+        columns = (count, hits, hits + excess, excess**2, excess * count, count**2, filled)
+        return torch.stack([each.sum() for each in columns])
+
     def resample(
         self, num_bins: int, resamples: int, generator: torch.Generator
     ) -> dict[str, Tensor]:

@@ -7,11 +7,7 @@ from typing import Any
 from sfumato.engine.evaluation.audit_confidences import blocks_of
 from sfumato.engine.evaluation.audit_outcomes import Outcomes, units_of
 from sfumato.engine.evaluation.detection_calibration import errors_of_detections
-from sfumato.engine.runs.prediction_rows import (
-    AnyPredictions,
-    ConfidenceFile,
-    PredictionFileError,
-)
+from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile
 from sfumato.predictions import CalibrationAlarm
 
 ALARM_LEVEL = 0.05
@@ -49,12 +45,7 @@ def detection_errors(file: AnyPredictions, resamples: int) -> dict[str, Any]:
     if not isinstance(file, ConfidenceFile) or file.boxes is None:
         return {}
     block, blocks = blocks_of(len(file), units_of(file))
-    try:
-        found = errors_of_detections(
-            file.confidence, file.correct, file.boxes, block, blocks, resamples
-        )
-    except ValueError as error:
-        raise PredictionFileError(
-            f"{file.name}: {error}; leave 'box' out to audit by confidence alone"
-        ) from None
+    found = errors_of_detections(
+        file.confidence, file.correct, file.boxes, block, blocks, resamples
+    )
     return {name: value for name, value in found.items() if value is not None}

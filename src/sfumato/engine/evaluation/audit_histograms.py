@@ -57,6 +57,9 @@ def tallies_of_histogram(
     place = 2 * cell_index(mean, found.cells, dtype=torch.float32)
     for offset, count in ((0, total - hits), (1, hits)):
         found.sums.index_add_(0, place + offset, torch.stack([count, count * mean], 1))
+    if len(counts) > 1:  # a bin counts as a whole where its mean confidence falls
+        overall_mean = confidence.sum(0) / counts.sum(0).clamp(min=1)
+        found.images.add_counts(overall_mean.clamp(0, 1), counts, counts - correct)
     found.overall += _units(counts.sum(1), correct.sum(1), confidence.sum(1))
     return found
 

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from sfumato._core.binomial import clopper_pearson_upper
 from sfumato._core.confidence_bins import bin_index
+from sfumato.engine.evaluation.audit_images import ImageSample
 from sfumato.engine.evaluation.audit_sums import gap_of, gaps_of
 from sfumato.engine.evaluation.audit_tallies import NUM_BINS, Tallies
 from sfumato.metrics.calibration import reliability_of_groups
 from sfumato.metrics.floor import binomial_deviation
 from sfumato.metrics.histogram import Groups, width_bins
+from sfumato.predictions.risk_threshold import MOST_PER_IMAGE
 
 POINTS = 600  # of the risk-coverage curve
 _COARSE = 960
@@ -28,6 +30,7 @@ def judge(
     metrics: Mapping[str, Any],
     generator: torch.Generator,
     thresholds: Mapping[str, Any] | None = None,
+    most_per_image: int = MOST_PER_IMAGE,
 ) -> dict[str, Any]:
     """Verdict, reliability bins with what chance would show, curve, and every breakdown.
 
@@ -38,8 +41,9 @@ def judge(
         metrics: what was measured.
         generator: of the sets of labels that an honest model would have.
         thresholds: what was found for a target risk; points of the curve.
+        most_per_image: as how many accepted predictions an image counts in the curve's bounds.
     """
-    overall = gap_of("all", tallies.overall)
+    overall = gap_of("all", tallies.whole())
     honest = honest_draws(groups, generator, _DRAWS)
     share = honest.share(float(metrics["ece"]))
     bins = reliability_of_groups(groups, NUM_BINS)
@@ -47,7 +51,8 @@ def judge(
     return {
         "name": name,
         "samples": tallies.count,
-        "images": int(tallies.overall[6]) if tallies.is_clustered else None,
+        "images": tallies.images.images if tallies.images.is_clustered else None,
+        "images_sampled": None if tallies.images.is_whole else tallies.images.size,
         "metrics": dict(metrics),
         "ece_floor": _floor(groups),
         "gap": overall,
@@ -65,7 +70,7 @@ def judge(
             "low": low.tolist(),
             "high": high.tolist(),
         },
-        "curve": curve(groups, _chosen(thresholds)),
+        "curve": curve(groups, _chosen(thresholds), tallies.images, most_per_image),
         "thresholds": thresholds,
         "mistakes": [mistake._asdict() for mistake in tallies.mistakes],
         "zero_labels": tallies.zeros,
@@ -123,12 +128,17 @@ def honest_draws(groups: Groups, generator: torch.Generator, draws: int) -> Hone
     return Honest(drawn, bins.confidence, bins.count)
 
 
-def curve(groups: Groups, also: Sequence[float] = ()) -> dict[str, list[float]]:
+def curve(
+    groups: Groups,
+    also: Sequence[float] = (),
+    images: ImageSample | None = None,
+    most_per_image: int = MOST_PER_IMAGE,
+) -> dict[str, list[float]]:
     """Risk against coverage at up to 600 thresholds and those of `also`, from all kept to few.
 
     `kept` and `wrong` count the predictions with at least the confidence `threshold`; `bound` is
     the largest error of theirs that 19 of 20 test sets leave possible, for one threshold that was
-    chosen beforehand.
+    chosen beforehand: over images where several predictions are of one.
     """
     kept, wrong = (x.flip(0).cumsum(0).flip(0) for x in (groups.count, groups.wrong))
     places = torch.arange(len(kept))
@@ -141,8 +151,12 @@ def curve(groups: Groups, also: Sequence[float] = ()) -> dict[str, list[float]]:
     more = torch.searchsorted(threshold, torch.tensor(also, dtype=torch.float64))
     places = torch.cat([places, more.clamp(max=len(kept) - 1)]).unique()
     kept, wrong = kept[places], wrong[places]
-    bound = clopper_pearson_upper(wrong, kept, 0.05)
-    columns = {"threshold": threshold[places], "kept": kept, "wrong": wrong, "bound": bound}
+    threshold = threshold[places]
+    if images is not None and images.is_clustered:
+        bound = images.bounds(threshold, 0.05, most_per_image)
+    else:
+        bound = clopper_pearson_upper(wrong, kept, 0.05)
+    columns = {"threshold": threshold, "kept": kept, "wrong": wrong, "bound": bound}
     return {name: column.tolist() for name, column in columns.items()}
 
 

@@ -75,7 +75,7 @@ def gap_of(name: str, sums: Tensor, *, tests: int = 1) -> dict[str, Any]:
         spread += (count / units) ** 2 if hits in (0, count) else 0.0
         error = math.sqrt(spread * units / (units - 1)) / count
         width = float(stdtrit(units - 1, 1 - 0.025 / tests)) * error
-        low, high = gap - width, gap + width
+        low, high = max(gap - width, -1.0), min(gap + width, 1.0)
     direction = "overconfident" if low > 0 else "underconfident" if high < 0 else "can't tell"
     return {
         "name": name,

@@ -6,9 +6,9 @@ merged: counts are the same in whatever parts the data came, sums agree to round
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -17,6 +17,9 @@ from torch import Tensor
 
 from sfumato.engine.evaluation.audit_blocks import BlockSums
 from sfumato.engine.evaluation.audit_class_counts import ClassCounts
+from sfumato.engine.evaluation.audit_detections import DetectionSums
+from sfumato.engine.evaluation.audit_images import ImageSample
+from sfumato.engine.evaluation.audit_mistakes import Mistake, mistakes_of, surest
 from sfumato.engine.evaluation.audit_outcomes import Outcomes, outcomes
 from sfumato.engine.evaluation.audit_sample import RowSample, row_numbers
 from sfumato.engine.evaluation.audit_sums import (
@@ -39,18 +42,7 @@ from sfumato.metrics.intervals import intervals_of
 from sfumato.metrics.resampling import metrics_of_groups
 
 NUM_BINS = 15
-MISTAKES = 20
 _CHUNK = 1_000_000
-
-
-class Mistake(NamedTuple):
-    """A wrong prediction, most confident first."""
-
-    confidence: float
-    file: str
-    row: int
-    label: str
-    predicted: str
 
 
 class Wanted(NamedTuple):
@@ -60,11 +52,13 @@ class Wanted(NamedTuple):
         sample: a sample of the rows, for what can't be summed up.
         per_class: counts for a threshold of each class.
         blocks: sums over blocks of rows, for a comparison with another model.
+        all_images: every image whose rows are known, instead of a sample of them.
     """
 
     sample: bool = False
     per_class: bool = False
     blocks: bool = False
+    all_images: bool = False
 
 
 NOTHING_MORE = Wanted()
@@ -81,6 +75,9 @@ class Tallies:
         self.wanted = wanted
         self.sample, self.class_counts = RowSample(), ClassCounts()
         self.blocks = BlockSums() if wanted.blocks else None
+        self.images = ImageSample(is_limited=not wanted.all_images, by_class=wanted.per_class)
+        self.detections = DetectionSums()
+        self.batches = 0  # among which the rows of an image may be divided
         self.cells = cells_per_unit(NUM_BINS)
         self.sums = empty_sums(self.cells)
         self.overall = torch.zeros(WIDTH, dtype=torch.float64)
@@ -105,15 +102,16 @@ class Tallies:
             return
         add_samples(self.sums, found.samples(), self.cells)
         self._add_scores(found)
+        self.batches += 1
         self.overall += whole_sums(found.confidence, found.correct, found.unit)
         if not isinstance(file, ConfidenceFile):
             self._agree(file.predictions.shape[1])
+        classes = _class_names(file, found)
         if found.predicted is not None:
-            classes = file.classes or [str(k) for k in range(_classes(file))]
             self.by_class.add(classes, self._parts(found.predicted, len(classes), found))
             if self.wanted.per_class:
                 self.class_counts.add(classes, found.predicted, found.confidence, found.correct)
-        self._add_by_number(file, found, number)
+        self._add_by_number(file, found, number, classes)
         if file.groups is not None:
             names = sorted(set(file.groups))
             places = {name: place for place, name in enumerate(names)}
@@ -124,7 +122,7 @@ class Tallies:
             times = file.times if found.place is None else file.times[found.place]
             self.by_time.add(times, found.confidence, found.correct, found.unit)
             self.is_dated = file.is_dated
-        self._add_mistakes(file, found)
+        self.mistakes = surest(self.mistakes + mistakes_of(file, found, self.mistakes))
 
     def merge(self, other: Tallies) -> Tallies:
         """Add what another has summed up; this one, for chaining."""
@@ -135,9 +133,12 @@ class Tallies:
         self.by_class.merge(other.by_class)
         self.by_group.merge(other.by_group)
         self.by_time.merge(other.by_time)
-        self.mistakes = heapq.nsmallest(MISTAKES, self.mistakes + other.mistakes, key=_order)
+        self.mistakes = surest(self.mistakes + other.mistakes)
         self.sample.merge(other.sample)
         self.class_counts.merge(other.class_counts)
+        self.images.merge(other.images)
+        self.detections.merge(other.detections)
+        self.batches += other.batches
         if other.blocks is not None:
             self.blocks = self.blocks or BlockSums()
             self.blocks.merge(other.blocks)
@@ -151,7 +152,15 @@ class Tallies:
     def is_clustered(self) -> bool:
         """Whether predictions come in images of several, all of them known by blocks."""
         in_blocks = self.blocks is not None and self.blocks.count == self.count
-        return in_blocks and 1 < float(self.overall[6]) < self.count
+        return in_blocks and self.images.is_clustered and self.images.size > 1
+
+    def whole(self) -> Tensor:
+        """Sums of everything as one part, (7,): over images, or where several batches may hold
+        the rows of one, over blocks of images.
+        """
+        if self.batches > 1 and self.is_clustered and self.blocks is not None:
+            return self.blocks.whole()
+        return self.overall
 
     def groups(self) -> Groups:
         """Predictions by confidence, in fine cells."""
@@ -207,18 +216,24 @@ class Tallies:
     def _parts(self, part: Tensor, parts: int, found: Outcomes) -> Tensor:
         return part_sums(part, parts, found.confidence, found.correct, found.unit)
 
-    def _add_by_number(self, file: AnyPredictions, found: Outcomes, number: int) -> None:
-        """To the sample and to the blocks, by the numbers that the places of the rows have.
+    def _add_by_number(
+        self, file: AnyPredictions, found: Outcomes, number: int, classes: Sequence[str]
+    ) -> None:
+        """To what is kept by the numbers that the places of the rows have.
 
         Blocks are kept without being wanted where rows belong to images, for honest intervals.
         """
         by_image = isinstance(file, ConfidenceFile) and file.images is not None
         by_image |= found.place is not None
-        if not (self.wanted.sample or self.wanted.blocks or by_image):
+        boxes = file.boxes if isinstance(file, ConfidenceFile) else None
+        if not (self.wanted.sample or self.wanted.blocks or by_image or boxes is not None):
             return
         numbers = row_numbers(file, number)
-        if by_image and self.blocks is None:
-            self.blocks = BlockSums()
+        if by_image:
+            self.blocks = self.blocks or BlockSums()
+            self.images.add(file, found, numbers, classes)
+        if boxes is not None:
+            self.detections.add(found, boxes, numbers)
         if self.wanted.sample:
             self.sample.add(file, numbers, number)
         if self.blocks is not None:
@@ -232,17 +247,6 @@ class Tallies:
         self.squared += torch.stack([errors.sum(), errors.dot(errors)])
         self.zeros += int(found.log_likelihood.isneginf().sum())
 
-    def _add_mistakes(self, file: AnyPredictions, found: Outcomes) -> None:
-        if found.place is not None:  # pixels are no rows that one could look up
-            return
-        sure = found.confidence.double()
-        least = self.mistakes[-1].confidence if len(self.mistakes) == MISTAKES else 0.0
-        places = ((sure >= least) & ~found.correct).nonzero().flatten()
-        # Of equally sure ones the first, so that the order of batches doesn't matter.
-        places = places[sure[places].argsort(descending=True, stable=True)][:MISTAKES]
-        new = [_mistake(file, found, place, float(sure[place])) for place in places.tolist()]
-        self.mistakes = heapq.nsmallest(MISTAKES, self.mistakes + new, key=_order)
-
 
 class Summed(NamedTuple):
     """A model that is known by the sums over its predictions."""
@@ -251,24 +255,10 @@ class Summed(NamedTuple):
     tallies: Tallies
 
 
-def _mistake(file: AnyPredictions, found: Outcomes, place: int, confidence: float) -> Mistake:
-    def name(code: Tensor | None) -> str:
-        if code is None:
-            return ""
-        number = int(code[place])
-        return file.classes[number] if file.classes else str(number)
-
-    label = name(found.label)
-    if isinstance(file, ConfidenceFile) and file.truth is not None:
-        label = file.truth[place]
-    return Mistake(confidence, file.name, int(found.row[place]), label, name(found.predicted))
-
-
-def _order(mistake: Mistake) -> tuple[float, str, int]:
-    return (-mistake.confidence, mistake.file, mistake.row)
-
-
-def _classes(file: AnyPredictions) -> int:
+def _class_names(file: AnyPredictions, found: Outcomes) -> list[str]:
+    """Names of the classes that can be predicted, or their numbers."""
+    if found.predicted is None or file.classes is not None:
+        return file.classes or []
     if isinstance(file, ConfidenceFile):
         raise ValueError("a file of confidences names the classes that it predicts")
-    return int(file.predictions.shape[1])
+    return [str(number) for number in range(file.predictions.shape[1])]

@@ -9,14 +9,17 @@ from typing import Any
 import torch
 
 from sfumato.engine.evaluation.audit_class_counts import ClassCounts
+from sfumato.engine.evaluation.audit_images import ImageSample
 from sfumato.engine.evaluation.audit_outcomes import Outcomes
 from sfumato.metrics.histogram import Groups
 from sfumato.predictions.decision_thresholds import class_risk_thresholds
 from sfumato.predictions.risk_threshold import (
+    MOST_PER_IMAGE,
     THRESHOLDS,
     RiskThreshold,
     risk_threshold,
     risk_threshold_of_counts,
+    risk_threshold_of_images,
 )
 
 
@@ -29,12 +32,14 @@ class Target:
         delta: how often, over draws of the data, all promises together may be broken.
         escalate_risk: error that what is not rejected may have; None for one threshold.
         per_class: a threshold for each predicted class, too.
+        most_per_image: as how many accepted detections an image counts at most.
     """
 
     risk: float
     delta: float = 0.05
     escalate_risk: float | None = None
     per_class: bool = False
+    most_per_image: int = MOST_PER_IMAGE
 
     def risks(self) -> list[float]:
         """Of one threshold or two; each has an equal share of delta."""
@@ -69,6 +74,37 @@ def thresholds_of_rows(
             for number, threshold in sorted(by_class.items())
         ]
     return result
+
+
+def thresholds_of_images(sample: ImageSample, target: Target) -> dict[str, Any]:
+    """Thresholds of predictions that come in images, of a sample of these where they are many."""
+    most = sample.most(target.most_per_image)
+    share = target.delta / len(target.risks())
+    steps, total = sample.steps()
+    chosen = [
+        risk_threshold_of_images(steps, total, target_risk=risk, delta=share, most_per_image=most)
+        for risk in target.risks()
+    ]
+    result = _described(chosen, target)
+    if target.per_class and sample.classes:
+        result["classes"] = _classes_of_images(sample, target, most)
+    return result
+
+
+def _classes_of_images(sample: ImageSample, target: Target, most: int) -> list[dict[str, Any]]:
+    seen = sample.parts[4].unique().tolist()
+    found = []
+    for number in sorted(seen, key=lambda place: sample.classes[place]):
+        steps, total = sample.steps(number)
+        chosen = risk_threshold_of_images(
+            steps,
+            total,
+            target_risk=target.risk,
+            delta=target.delta / len(seen),
+            most_per_image=most,
+        )
+        found.append({"name": sample.classes[number], "count": total, **_plain(chosen)})
+    return found
 
 
 def thresholds_of_groups(groups: Groups, target: Target) -> dict[str, Any]:
@@ -125,4 +161,6 @@ def _plain(threshold: RiskThreshold) -> dict[str, Any]:
         "risk": threshold.errors / accepted if accepted else None,
         "accepted": accepted,
         "errors": threshold.errors,
+        "images": threshold.images,
+        "most_per_image": threshold.most_per_image,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,20 @@ BINS = 20
 PLACE_BINS, LEAST = 5, 8
 OVERLAP = 0.5
 RESAMPLES = 1000
+
+
+class Kind(NamedTuple):
+    """Bins of an error of detections, and how many a cell needs to count."""
+
+    by_place: bool
+    sizes: tuple[int, ...]
+    least: int
+
+
+KINDS = {
+    "d_ece": Kind(False, (BINS,), 1),
+    "d_ece_by_place": Kind(True, (PLACE_BINS,) * 5, LEAST),
+}
 
 
 def detection_calibration(
@@ -59,20 +73,36 @@ def errors_of_detections(
         resamples: of the units; 0 for no intervals.
     """
     values: dict[str, Any] = {}
-    for name, places, sizes, least in (
-        ("d_ece", None, (BINS,), 1),
-        ("d_ece_by_place", boxes, (PLACE_BINS,) * 5, LEAST),
-    ):
-        cell, rows = detection_cells(scores, matched, places, sizes)
-        seen, cell = cell.unique(return_inverse=True)
-        whole = rows.new_zeros(len(seen), 3).index_add_(0, cell, rows)
-        value = float(error_of_cells(whole, least))
-        values[name] = None if math.isnan(value) else value
-        if units > 1 and resamples and values[name] is not None:
-            columns = [sparse(cell, unit, each, (len(seen), units)) for each in rows.unbind(1)]
-            draws = _resampled(columns, least, resamples)
-            values[f"{name}_interval"] = list(centred_interval(draws, value, level=0.95))
+    for name, kind in KINDS.items():
+        cell, rows = detection_cells(scores, matched, boxes if kind.by_place else None, kind.sizes)
+        values |= errors_of_cells(name, cell, unit, rows, units, resamples)
     return values
+
+
+def errors_of_cells(
+    name: str, cell: Tensor, unit: Tensor, rows: Tensor, units: int, resamples: int
+) -> dict[str, Any]:
+    """The error of one of `KINDS`, with its interval where units can be resampled.
+
+    Args:
+        name: of the kind.
+        cell: number of the cell of each entry, (E,).
+        unit: what it is drawn with, (E,).
+        rows: detections, matched ones and summed confidence of it, (E, 3).
+        units: number of units.
+        resamples: of the units; 0 for no interval.
+    """
+    least = KINDS[name].least
+    seen, cell = cell.unique(return_inverse=True)
+    whole = rows.new_zeros(len(seen), 3).index_add_(0, cell, rows)
+    value = float(error_of_cells(whole, least))
+    if math.isnan(value):
+        return {name: None}
+    if units < 2 or not resamples:
+        return {name: value}
+    columns = [sparse(cell, unit, each, (len(seen), units)) for each in rows.unbind(1)]
+    draws = _resampled(columns, least, resamples)
+    return {name: value, f"{name}_interval": list(centred_interval(draws, value, level=0.95))}
 
 
 def _resampled(columns: Sequence[Tensor], least: int, resamples: int) -> Tensor:

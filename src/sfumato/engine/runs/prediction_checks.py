@@ -134,6 +134,31 @@ def check_confidence(checks: RowChecks, name: str, confidence: Tensor) -> None:
     )
 
 
+def check_boxes(checks: RowChecks, name: str, corners: np.ndarray) -> None:
+    """Corners x1 <= x2, y1 <= y2 in [0, 1], but for roundings."""
+    inside = np.asarray(((corners >= -1e-6) & (corners <= 1 + 1e-6)).all(1))
+    checks.refuse(
+        ~inside,
+        "box outside the image",
+        lambda row: (
+            f"{name!r} is {_short(corners[row])}, not in [0, 1]: divide pixels by width and "
+            f"height of the image, or leave {name!r} out to audit by confidence alone"
+        ),
+    )
+    checks.refuse(
+        np.asarray((corners[:, 2:] < corners[:, :2]).any(1)),
+        "corners in the wrong order",
+        lambda row: (
+            f"{name!r} is {_short(corners[row])}: give x1 y1 x2 y2 with x1 <= x2 and y1 <= y2, or "
+            f"leave {name!r} out to audit by confidence alone"
+        ),
+    )
+
+
+def _short(numbers: np.ndarray) -> str:
+    return "[" + ", ".join(f"{number:.4g}" for number in numbers) + "]"
+
+
 def _label_remedy(labels: Tensor) -> str:
     if labels.ndim > 1:
         return "name the label of void pixels with --ignore-index"

@@ -50,7 +50,7 @@ def matrix(checks: RowChecks, names: list[str], columns: list[np.ndarray]) -> np
         "mixed sizes",
         lambda row: (
             f"{names[0]!r} has {sizes[row]} numbers where other rows have {usual}; every "
-            "row needs one for each class"
+            "row needs as many"
         ),
     )
     filled = [

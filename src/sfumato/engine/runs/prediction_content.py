@@ -12,6 +12,7 @@ from torch import Tensor
 from sfumato.engine.runs import prediction_columns as columns_as
 from sfumato.engine.runs.prediction_checks import (
     RowChecks,
+    check_boxes,
     check_confidence,
     check_labels,
     check_logits,
@@ -109,12 +110,13 @@ def confidences(checks: RowChecks, name: str, roles: Roles, columns: Columns) ->
         right = columns_as.whether(checks, roles.correct, columns[roles.correct])
     else:
         right = columns_as.same(columns[roles.labels or ""], columns[roles.predicted or ""])
+    corners = _boxes(checks, roles.boxes, columns)
     more, keep = _shared(checks, roles, columns)
     chosen = slice(None) if keep is None else keep
     codes, names = None, None
     if predicted is not None:
         codes, names = columns_as.coded(columns[predicted][chosen])
-    boxes = None if roles.boxes is None else columns_as.tensor(columns[roles.boxes][chosen])
+    boxes = None if corners is None else columns_as.tensor(corners[chosen])
     images = None if roles.images is None else columns_as.names_of(columns[roles.images][chosen])
     is_truth = truth is not None and roles.correct is None
     return ConfidenceFile(
@@ -128,6 +130,20 @@ def confidences(checks: RowChecks, name: str, roles: Roles, columns: Columns) ->
         truth=columns_as.names_of(columns[truth or ""][chosen]) if is_truth else None,
         **more,
     )
+
+
+def _boxes(checks: RowChecks, name: str | None, columns: Columns) -> np.ndarray | None:
+    """Corners of detections as shares of their images, (N, 4)."""
+    if name is None:
+        return None
+    corners = columns_as.matrix(checks, [name], [columns[name]])
+    if corners.ndim != 2 or corners.shape[1] != 4:
+        raise PredictionFileError(
+            f"{checks.where}: {name!r} must be (N, 4), x1 y1 x2 y2 as shares of the image, got "
+            f"{corners.shape}; leave it out to audit by confidence alone"
+        )
+    check_boxes(checks, name, corners)
+    return corners
 
 
 def _scores(checks: RowChecks, name: str, scores: np.ndarray, kind: Kind) -> Tensor:
