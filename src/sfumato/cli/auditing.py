@@ -48,6 +48,12 @@ def audit(
     ignore_index: Annotated[
         int | None, typer.Option(help="Label of pixels that count for nothing.")
     ] = None,
+    unlabelled: Annotated[
+        bool,
+        typer.Option(
+            "--unlabelled", help="There are no labels: say which accuracy confidences promise."
+        ),
+    ] = False,
     merge: Annotated[
         bool, typer.Option("--merge", help="All files are parts of one model.")
     ] = False,
@@ -100,7 +106,10 @@ def audit(
         classes=None if classes is None else tuple(classes.split(",")),
         on_bad_row=on_bad_row.value,
         ignore_index=ignore_index,
+        unlabelled=unlabelled,
     )
+    if unlabelled:
+        _refuse_with_unlabelled(labels, target_risk, validation)
     found = _audited(
         (files, validation or []),
         reading,
@@ -127,22 +136,43 @@ def _audited(
 ) -> dict[str, Any]:
     """Read what was named, judge it, and say where each model came from."""
     from sfumato.engine.evaluation.audit import audit as audit_files, audit_steps
+    from sfumato.engine.evaluation.audit_expected import expect
     from sfumato.engine.evaluation.audit_reading import plan_reading, read_source
     from sfumato.engine.evaluation.audit_sources import find_sources
+    from sfumato.engine.evaluation.audit_tallies import Summed
     from sfumato.engine.runs.progress import progress_bar
 
     sources, held_out = (find_sources(names, **finding) for names in named)
     per_class = target is not None and target.per_class
-    plans = plan_reading(sources, per_class=per_class, **labour) + plan_reading(held_out, **labour)
+    plans = plan_reading(
+        sources, per_class=per_class, unlabelled=reading.unlabelled, **labour
+    ) + plan_reading(held_out, **labour)
     steps = sum(plan.steps for plan in plans) + audit_steps(len(sources), len(held_out))
     with progress_bar("auditing", steps, show=show) as bar:
         read = [read_source(plan, reading, bar=bar, **labour) for plan in plans]
-        found = audit_files(
-            read[: len(sources)], read[len(sources) :], target=target, bar=bar, **settings
-        )
+        if reading.unlabelled:
+            found = expect([model for model in read if isinstance(model, Summed)])
+        else:
+            found = audit_files(
+                read[: len(sources)], read[len(sources) :], target=target, bar=bar, **settings
+            )
     for model, source in zip(found["models"], sources, strict=True):
         model["source"] = list(source.arguments)
     return found
+
+
+def _refuse_with_unlabelled(
+    labels: Path | None, target_risk: float | None, validation: Sequence[str] | None
+) -> None:
+    from sfumato.engine.runs.prediction_files import PredictionFileError
+
+    if labels is not None:
+        raise PredictionFileError("--labels gives labels: leave --unlabelled out")
+    for name, value in (("--target-risk", target_risk), ("--validation", validation or None)):
+        if value is not None:
+            raise PredictionFileError(
+                f"{name} needs labels: nothing is promised without; leave it or --unlabelled out"
+            )
 
 
 def _target(

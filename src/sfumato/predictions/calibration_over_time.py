@@ -120,10 +120,18 @@ def expected_accuracy(confidence: Any, *, level: float = 0.95) -> ExpectedAccura
         >>> expected_accuracy([0.9, 0.8, 0.7, 1.0]).accuracy
         0.85
     """
-    check_open_share("level", level)
     scores = to_scores("confidence", confidence)
-    mean = float(scores.mean())
-    error = math.sqrt(float((scores * (1 - scores)).mean()) / len(scores))
+    sums = (float(scores.sum()), float(scores.square().sum()))
+    return expected_accuracy_of_sums(len(scores), *sums, level=level)
+
+
+def expected_accuracy_of_sums(
+    count: float, total: float, squares: float, *, level: float = 0.95
+) -> ExpectedAccuracy:
+    """`expected_accuracy` from the number of confidences, their sum and that of their squares."""
+    check_open_share("level", level)
+    mean = total / count
+    error = math.sqrt(max(total - squares, 0.0)) / count
     half = NormalDist().inv_cdf((1 + level) / 2) * error
     return ExpectedAccuracy(
         round(mean, 12),

@@ -15,12 +15,15 @@ from sfumato.report.audit_advice import next_steps
 from sfumato.report.audit_page import audit_page
 from sfumato.report.audit_sentences import sentences, warnings_of
 from sfumato.report.audit_tables import AuditTable, detail_tables, verdict_table
+from sfumato.report.expected_view import expected_view
 
 _LONGEST = 10
 
 
 def audit_view(found: Mapping[str, Any]) -> list[RenderableType]:
     """Verdicts in sentences, warnings, then tables that fit 80 columns; for the terminal."""
+    if not found.get("is_labelled", True):
+        return expected_view(found, _rich)
     parts: list[RenderableType] = [Text(f"{line}\n") for line in sentences(found)]
     parts += [Text(f"warning: {line}\n", style="yellow") for line in warnings_of(found)]
     parts.append(_rich(verdict_table(found)))

@@ -36,9 +36,11 @@ from sfumato.report.audit_tables import (
     verdict_table,
 )
 from sfumato.report.document import asset, embedded, head, script_of, section, table
+from sfumato.report.expected_view import expected_markdown, expected_screen, expected_tables
 
 SCRIPTS = ("dom.js", "chart.js", "theme.js", "audit-figures.js", "audit.js")
 _LONGEST = 12
+_SAVES = "<div class='saves'></div>"
 _HEIGHT = 900  # of the frame in a notebook, in pixels
 
 
@@ -66,7 +68,13 @@ def notebook_page(found: Mapping[str, Any]) -> str:
 
 
 def _first_screens(found: Mapping[str, Any]) -> str:
+    if _is_unlabelled(found):
+        return "".join(expected_screen(model, at) for at, model in enumerate(found["models"]))
     return "".join(_first_screen(model, at) for at, model in enumerate(found["models"]))
+
+
+def _is_unlabelled(found: Mapping[str, Any]) -> bool:
+    return not found.get("is_labelled", True)
 
 
 def _first_screen(model: Mapping[str, Any], place: int) -> str:
@@ -101,6 +109,9 @@ def _first_screen(model: Mapping[str, Any], place: int) -> str:
 
 
 def _below(found: Mapping[str, Any]) -> str:
+    if _is_unlabelled(found):
+        tables = "".join(map(_section, expected_tables(found)))
+        return f"{tables}<section id='downloads'><h2>Downloads</h2>{_SAVES}</section>"
     parts = []
     if len(found["models"]) > 1:
         parts.append(_section(verdict_table(found)))
@@ -115,7 +126,7 @@ def _below(found: Mapping[str, Any]) -> str:
         for model in found["models"]
     ]
     parts.append(
-        "<section id='downloads'><h2>Downloads</h2><div class='saves'></div>"
+        f"<section id='downloads'><h2>Downloads</h2>{_SAVES}"
         "<p class='note'>The gap is mean confidence minus accuracy. A verdict needs an interval "
         "without zero; «right on average, wrong in places» where a model with true confidences "
         "would show such an ECE in fewer than 5 of 100 test sets.</p></section>"
@@ -144,11 +155,11 @@ def _payload(found: Mapping[str, Any]) -> dict[str, Any]:
             {**row, "label": time_text(row["start"], model["is_dated"])}
             for row in model.get("by_time", ())
         ]
-        keys = ("name", "samples", "reliability", "curve", "thresholds", "sets", "drift")
+        keys = ("name", "samples", "reliability", "curve", "thresholds", "sets", "drift", "counts")
         models.append({**{key: model.get(key) for key in keys}, "by_time": periods})
     files = {
         "audit.json": json.dumps(_known(found), indent=2, allow_nan=False) + "\n",
-        "audit.md": to_markdown(found),
+        "audit.md": expected_markdown(found) if _is_unlabelled(found) else to_markdown(found),
         "audit.csv": _tables_csv(found),
     }
     payload: dict[str, Any] = _known({"models": models, "downloads": files})
@@ -158,12 +169,18 @@ def _payload(found: Mapping[str, Any]) -> dict[str, Any]:
 def _tables_csv(found: Mapping[str, Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    for content in (verdict_table(found), *detail_tables(found)):
+    for content in _all_tables(found):
         writer.writerow([_no_formula(content.title)])
         writer.writerow([_no_formula(cell) for cell in content.head])
         writer.writerows([[_no_formula(cell) for cell in row] for row in content.rows])
         writer.writerow([])
     return text.getvalue()
+
+
+def _all_tables(found: Mapping[str, Any]) -> list[AuditTable]:
+    if _is_unlabelled(found):
+        return expected_tables(found)
+    return [verdict_table(found), *detail_tables(found)]
 
 
 def _no_formula(cell: str) -> str:

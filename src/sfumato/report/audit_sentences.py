@@ -195,9 +195,7 @@ def warnings_of(found: Mapping[str, Any]) -> list[str]:
     """What speaks against the numbers, each with the name of its model."""
     lines = []
     for model in found["models"]:
-        if model.get("skipped"):
-            bad = ", ".join(f"{count:,} {reason}" for reason, count in model["skipped"].items())
-            lines.append(f"{model['name']}: bad rows were left out ({bad})")
+        lines += skipped_line(model)
         if model.get("zero_labels"):
             lines.append(
                 f"{model['name']}: {model['zero_labels']:,} labels have probability 0, so the NLL "
@@ -205,6 +203,14 @@ def warnings_of(found: Mapping[str, Any]) -> list[str]:
             )
         lines += [f"{model['name']}: {t}" for t in model.get("scaled", {}).get("warnings", ())]
     return lines
+
+
+def skipped_line(model: Mapping[str, Any]) -> list[str]:
+    """How many bad rows were left out, and why; nothing where there were none."""
+    if not model.get("skipped"):
+        return []
+    bad = ", ".join(f"{count:,} {reason}" for reason, count in model["skipped"].items())
+    return [f"{model['name']}: bad rows were left out ({bad})"]
 
 
 def number(value: float) -> str:

@@ -224,7 +224,7 @@ def test_broken_lines_are_bad_rows(
     ("name", "text", "message"),
     [
         ("a.csv", "true_label,confidence\n1,0.5\n", "'confidence' with 'predicted' or 'correct'"),
-        ("a.csv", "prob_a,prob_b\n1,0\n", "without labels .*expected_accuracy"),
+        ("a.csv", "prob_a,prob_b\n1,0\n", "no labels, sfumato audit --unlabelled"),
         ("a.csv", "correct,confidence\nmaybe,0.5\n", "must be true or false"),
         ("a.csv", "correct,confidence\n1,93\n", "row 1: 'confidence' is 93.*divided by 100"),
         ("a.csv", "label,prob_a\n0,1\n", "C >= 2"),

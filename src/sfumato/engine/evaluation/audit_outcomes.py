@@ -54,8 +54,11 @@ def outcomes(file: AnyPredictions) -> Outcomes:
 
 
 def units_of(file: ConfidenceFile) -> Tensor | None:
-    """Number of the image of each prediction, (N,); None where no image has several."""
-    if file.images is None:
+    """Number of the image of each prediction, (N,); None where no image has several.
+
+    Of predictions without labels nothing is known that images could share.
+    """
+    if file.images is None or not file.is_labelled:
         return None
     numbers = {name: number for number, name in enumerate(dict.fromkeys(file.images))}
     if len(numbers) == len(file):

@@ -11,7 +11,7 @@ from sfumato.engine.evaluation.audit_sources import LARGEST_IN_MEMORY, Source
 from sfumato.engine.evaluation.audit_tallies import NOTHING_MORE, Summed, Wanted
 from sfumato.engine.evaluation.audit_workers import Job, jobs_of, tally
 from sfumato.engine.runs.prediction_files import Reading, read_batches
-from sfumato.engine.runs.prediction_rows import AnyPredictions, joined
+from sfumato.engine.runs.prediction_rows import AnyPredictions, PredictionFileError, joined
 from sfumato.engine.runs.progress import Bar
 
 
@@ -39,6 +39,7 @@ def plan_reading(
     sources: Sequence[Source],
     *,
     per_class: bool = False,
+    unlabelled: bool = False,
     workers: int = 1,
     ray: str | None = None,
 ) -> list[Plan]:
@@ -47,9 +48,12 @@ def plan_reading(
     Args:
         sources: the models, which are compared with the first where there are several.
         per_class: whether each class gets a threshold of its own.
+        unlabelled: whether there are no labels, so that sums are all that is needed.
         workers: processes on this machine.
         ray: address of a Ray cluster.
     """
+    if unlabelled:
+        return [Plan(source, tuple(jobs_of(source.paths))) for source in sources]
     fit = all(source.bytes() <= LARGEST_IN_MEMORY for source in sources)
     if workers == 1 and ray is None and fit:
         return [Plan(source) for source in sources]
@@ -63,6 +67,10 @@ def read_source(
     """The predictions of a model, or what an audit needs of them."""
     source = plan.source
     counted = read_histogram(source.paths[0]) if len(source.paths) == 1 else None
+    if counted is not None and reading.unlabelled:
+        raise PredictionFileError(
+            f"{source.paths[0]}: is a histogram that counts right ones: leave --unlabelled out"
+        )
     if counted is not None:
         bar.advance(source.name)
         return Summed(source.name, counted)

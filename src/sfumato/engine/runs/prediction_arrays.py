@@ -68,7 +68,10 @@ def _check_arguments(main: str, columns: Mapping[str, Any]) -> None:
         if unused:
             raise ValueError(f"{unused[0]} follows from {main} and labels: leave it out")
         if "labels" not in columns:
-            raise ValueError(f"labels must be given with {main}, got None")
+            raise ValueError(
+                f"labels must be given with {main}, got None; without labels there is only the "
+                "accuracy to expect: sfumato.predictions.expected_accuracy"
+            )
         return
     ways = [key for key in ("correct", "predicted") if key in columns]
     if len(ways) != 1:

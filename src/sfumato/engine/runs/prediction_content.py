@@ -27,13 +27,18 @@ from sfumato.engine.runs.prediction_rows import (
 )
 
 
-def needs(path: Path, roles: Roles, names: list[str], *, is_table: bool) -> None:
+def needs(
+    path: Path, roles: Roles, names: list[str], *, is_table: bool, unlabelled: bool = False
+) -> None:
     """Raise unless the names of a file say what was predicted, and what was right."""
     known = list(names)[:12]
     if roles.both:
         raise PredictionFileError(
             f"{path}: needs exactly one of 'logits' and 'probs', has both; leave one out"
         )
+    if unlabelled:
+        _needs_no_labels(path, roles, known)
+        return
     if roles.scores and roles.labels is not None:
         return
     can_tell = roles.correct or (roles.labels and roles.predicted)
@@ -43,8 +48,8 @@ def needs(path: Path, roles: Roles, names: list[str], *, is_table: bool) -> None
     hint = ""
     if no_truth and (roles.scores or roles.confidence):
         hint = (
-            "; without labels there is only the accuracy to expect, if confidences are right: "
-            "sfumato.predictions.expected_accuracy"
+            "; if there are no labels, sfumato audit --unlabelled tells the accuracy to expect where "
+            "confidences are right"
         )
     if is_table:
         raise PredictionFileError(
@@ -54,8 +59,21 @@ def needs(path: Path, roles: Roles, names: list[str], *, is_table: bool) -> None
     more = "; an .npy takes its labels from --labels" if path.suffix.lower() == ".npy" else ""
     raise PredictionFileError(
         f"{path}: needs 'labels' and exactly one of 'logits' and 'probs', or 'confidence' with "
-        f"'predicted' or 'correct'; has {sorted(known)}{more or hint}"
+        f"'predicted' or 'correct'; has {sorted(known)}{more}{hint}"
     )
+
+
+def _needs_no_labels(path: Path, roles: Roles, known: list[str]) -> None:
+    """Raise unless a file has predictions, and nothing that says which of them are right."""
+    truth = roles.correct or (roles.labels if roles.scores or roles.predicted else None)
+    if truth is not None:
+        raise PredictionFileError(
+            f"{path}: has {truth!r}, which says what is right: leave --unlabelled out"
+        )
+    if not roles.scores and roles.confidence is None:
+        raise PredictionFileError(
+            f"{path}: needs 'probs' or 'logits' of all classes, or 'confidence'; has {known}"
+        )
 
 
 def distributions(
@@ -68,21 +86,10 @@ def distributions(
     ignored: int | None,
 ) -> PredictionFile:
     """Predictions with a number for every class."""
-    shown = roles.scores[0]
-    scores = columns_as.matrix(checks, roles.scores, [columns[each] for each in roles.scores])
-    if scores.ndim == 1 and roles.classes is not None:  # a column for each class, of which one
-        scores = scores[:, None]
-    used: Kind = roles.kind or kind or "probs"
-    if kind is not None and roles.kind not in (None, kind):
-        raise PredictionFileError(f"{checks.where}: {shown!r} are no {kind}; leave --kind out")
-    values = _scores(checks, shown, scores, used)
-    if classes is not None and len(classes) != values.shape[1]:
-        raise PredictionFileError(
-            f"{checks.where}: {len(classes)} class names for {values.shape[1]} classes"
-        )
+    used, values = _values(checks, roles, columns, classes, kind)
     labels = _labels(checks, roles.labels or "", columns[roles.labels or ""], classes, values)
     check = check_probabilities if used == "probs" else check_logits
-    check(checks, shown, values)
+    check(checks, roles.scores[0], values)
     check_labels(checks, labels, values.shape[1], ignored)
     more, keep = _shared(checks, roles, columns)
     return PredictionFile(
@@ -95,8 +102,75 @@ def distributions(
     )
 
 
-def confidences(checks: RowChecks, name: str, roles: Roles, columns: Columns) -> ConfidenceFile:
-    """Confidences with whether the prediction was right."""
+def _values(
+    checks: RowChecks,
+    roles: Roles,
+    columns: Columns,
+    classes: list[str] | None,
+    kind: Kind | None,
+) -> tuple[Kind, Tensor]:
+    """Scores of all classes, not yet checked row by row, and what they are."""
+    shown = roles.scores[0]
+    scores = columns_as.matrix(checks, roles.scores, [columns[each] for each in roles.scores])
+    if scores.ndim == 1 and roles.classes is not None:  # a column for each class, of which one
+        scores = scores[:, None]
+    used: Kind = roles.kind or kind or "probs"
+    if kind is not None and roles.kind not in (None, kind):
+        raise PredictionFileError(f"{checks.where}: {shown!r} are no {kind}; leave --kind out")
+    values = _scores(checks, shown, scores, used)
+    if classes is not None and len(classes) != values.shape[1]:
+        raise PredictionFileError(
+            f"{checks.where}: {len(classes)} class names for {values.shape[1]} classes"
+        )
+    return used, values
+
+
+def unlabelled(
+    checks: RowChecks,
+    name: str,
+    roles: Roles,
+    columns: Columns,
+    classes: list[str] | None,
+    kind: Kind | None,
+) -> ConfidenceFile:
+    """Confidences of predictions of which nobody says whether they are right."""
+    predicted: Tensor | None = None
+    if roles.scores:
+        used, values = _values(checks, roles, columns, classes, kind)
+        if values.ndim != 2:
+            raise PredictionFileError(
+                f"{checks.where}: --unlabelled takes predictions of (N, C), got "
+                f"{tuple(values.shape)}: pixels of one image are far from independent"
+            )
+        check = check_probabilities if used == "probs" else check_logits
+        check(checks, roles.scores[0], values)
+        probs = values if used == "probs" else values.softmax(1)
+        confidence, predicted = probs.max(1)
+        names = classes or [str(number) for number in range(values.shape[1])]
+    else:
+        confidence = _confidence(checks, roles, columns)
+        column = roles.predicted or roles.labels
+        names = []
+        if column is not None:
+            predicted, names = columns_as.coded(columns[column])
+    more, keep = _shared(checks, roles, columns)
+    chosen = slice(None) if keep is None else keep
+    images = None if roles.images is None else columns_as.names_of(columns[roles.images][chosen])
+    confidence = confidence[chosen].clamp(max=1)
+    return ConfidenceFile(
+        name=name,
+        confidence=confidence,
+        correct=torch.zeros(len(confidence), dtype=torch.bool),
+        predicted=None if predicted is None else predicted[chosen],
+        classes=names or None,
+        images=images,
+        is_labelled=False,
+        **more,
+    )
+
+
+def _confidence(checks: RowChecks, roles: Roles, columns: Columns) -> Tensor:
+    """Numbers from 0 to 1, (N,)."""
     shown = roles.confidence or ""
     values = columns_as.tensor(columns_as.numbers(checks, shown, columns[shown]))
     if values.ndim != 1:
@@ -105,6 +179,12 @@ def confidences(checks: RowChecks, name: str, roles: Roles, columns: Columns) ->
             "probabilities of all classes 'probs'"
         )
     check_confidence(checks, shown, values)
+    return values
+
+
+def confidences(checks: RowChecks, name: str, roles: Roles, columns: Columns) -> ConfidenceFile:
+    """Confidences with whether the prediction was right."""
+    values = _confidence(checks, roles, columns)
     truth, predicted = roles.labels, roles.predicted or roles.labels
     if roles.correct is not None:
         right = columns_as.whether(checks, roles.correct, columns[roles.correct])

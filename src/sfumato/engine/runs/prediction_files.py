@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato.engine.runs.prediction_checks import OnBadRow, RowChecks
-from sfumato.engine.runs.prediction_content import confidences, distributions, needs
+from sfumato.engine.runs.prediction_content import confidences, distributions, needs, unlabelled
 from sfumato.engine.runs.prediction_formats import (
     ARRAYS,
     TABLES,
@@ -44,6 +44,7 @@ class Reading:
         classes: names of the classes, in the order of the scores.
         on_bad_row: "stop" at the first bad row, or "skip" and count them.
         ignore_index: label of pixels that count for nothing.
+        unlabelled: whether nothing says which predictions are right; never guessed.
     """
 
     kind: Kind | None = None
@@ -51,6 +52,7 @@ class Reading:
     classes: tuple[str, ...] | None = None
     on_bad_row: OnBadRow = "stop"
     ignore_index: int | None = None
+    unlabelled: bool = False
 
 
 def read_predictions(path: Path, reading: Reading | None = None) -> PredictionFile:
@@ -140,7 +142,7 @@ def _table_parts(
     def wanted(names: list[str]) -> list[str]:
         nonlocal roles
         roles = roles_of(names)
-        needs(path, roles, names, is_table=True)
+        needs(path, roles, names, is_table=True, unlabelled=reading.unlabelled)
         return used_names(roles)
 
     read: Callable[..., Table] = TABLES[path.suffix.lower()]
@@ -160,7 +162,7 @@ def _array_parts(
     roles = roles_of(
         arrays, flat=[n for n, a in arrays.items() if a.ndim == 1 and a.dtype.kind != "f"]
     )
-    needs(path, roles, list(arrays), is_table=False)
+    needs(path, roles, list(arrays), is_table=False, unlabelled=reading.unlabelled)
     names = arrays.pop(roles.class_names) if roles.class_names is not None else None
     if names is not None:
         roles.classes = [str(name) for name in names.tolist()]
@@ -231,8 +233,11 @@ def _part(
     checks = RowChecks(str(path), first, count, reading.on_bad_row)
     checks.leave_out(broken or {})
     classes = list(reading.classes) if reading.classes is not None else roles.classes
-    if roles.scores:
-        found: AnyPredictions = distributions(
+    found: AnyPredictions
+    if reading.unlabelled:
+        found = unlabelled(checks, path.stem, roles, columns, classes, reading.kind)
+    elif roles.scores:
+        found = distributions(
             checks, path.stem, roles, columns, classes, reading.kind, reading.ignore_index
         )
     else:

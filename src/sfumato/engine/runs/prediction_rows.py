@@ -68,6 +68,7 @@ class ConfidenceFile:
     boxes: Tensor | None = None  # (N, 4), of detections
     images: list[str] | None = None  # of which each prediction is one of perhaps several
     truth: list[str] | None = None  # names of the labels, where they are known
+    is_labelled: bool = True  # False where nothing is known of `correct`, which then is false
     skipped: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -141,6 +142,7 @@ def _joined_confidences(parts: Sequence[ConfidenceFile]) -> ConfidenceFile:
         boxes=_cat([part.boxes for part in parts]),
         images=_chain([part.images for part in parts]),
         truth=_chain([part.truth for part in parts]),
+        is_labelled=all(part.is_labelled for part in parts),
     )
 
 

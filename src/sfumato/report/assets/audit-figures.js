@@ -136,7 +136,9 @@ function riskFigure(model, place) {
     slider.setAttribute("aria-valuetext", `confidence ${decimals(threshold[at])}`);
     words.replaceChildren(
       el("p", null, el("strong", null, `${whole(kept[at])} of ${whole(model.samples)} kept`),
-        ` (${share(covered)}); `, el("strong", null, `${whole(wrong[at])} of them wrong`),
+        ` (${share(covered)}); `, el("strong", null, model.counts
+          ? `about ${whole(wrong[at])} of them wrong, if confidences are right`
+          : `${whole(wrong[at])} of them wrong`),
         `: ${share(risk, 2)}, at most ${share(bound[at], 2)} (95 %).`),
       el("p", null, `Of 1,000 predictions: ${whole(per)} accepted, ${
         format(1000 * covered * risk, false, 1)} of them wrong; ${whole(1000 - per)} left to decide.`));
@@ -144,12 +146,28 @@ function riskFigure(model, place) {
   };
   slider.addEventListener("input", show);
   show();
-  const made = figure("From which confidence on can it be trusted?", "Drag the line, or move the " +
+  const made = figure(model.counts ? "What do its confidences promise?"
+    : "From which confidence on can it be trusted?", "Drag the line, or move the " +
     "slider. Shaded: up to the 95 % bound.", picture);
   made.insertBefore(el("div", { class: "threshold" },
     el("label", { for: slider.id }, "Accept from a confidence of ", output), slider, words),
   made.lastChild);
   return made;
+}
+
+// Where the confidences fell, of predictions that have no labels to compare them with.
+function confidencesFigure(model) {
+  const size = model.counts.length;
+  const shares = model.counts.map((count) => count / model.samples);
+  const picture = emptyPicture(`Confidences of ${model.name}`);
+  const scales = axes(picture, { range: [0, 1], title: "confidence %", percent: true },
+    { range: [0, 1.08 * Math.max(...shares)], title: "share of predictions %", percent: true });
+  shares.forEach((value, bin) => picture.append(withTip(
+    draw("rect", { class: "accuracy", x: scales.across(bin / size), y: scales.up(value),
+      width: scales.across(1 / size) - scales.across(0) - 1, height: scales.up(0) - scales.up(value) }),
+    `it says ${share(bin / size, 0)} to ${share((bin + 1) / size, 0)}\n${
+      whole(model.counts[bin])} of ${whole(model.samples)} predictions`)));
+  return figure("How sure is it?", "Whether it is right to be so sure, only labels can tell.", picture);
 }
 
 // Confidence and accuracy of each period, with the interval of their difference.

@@ -1,6 +1,6 @@
 // Puts the figures of an audit in their places; sentences and tables are there already.
 const FIGURES = { reliability: reliabilityFigure, risk: riskFigure, time: timeFigure,
-  sets: setsFigure, coverage: coverageFigure };
+  sets: setsFigure, coverage: coverageFigure, confidences: confidencesFigure };
 
 function copyButton(code) {
   const button = el("button", { type: "button", class: "small copy" }, "Copy");
