@@ -48,8 +48,8 @@ def needs(
     hint = ""
     if no_truth and (roles.scores or roles.confidence):
         hint = (
-            "; if there are no labels, sfumato audit --unlabelled tells the accuracy to expect where "
-            "confidences are right"
+            "; if there are no labels, sfumato audit --unlabelled tells the accuracy to expect "
+            "where confidences are right"
         )
     if is_table:
         raise PredictionFileError(
