@@ -119,13 +119,19 @@ def evidence_bound(kept: Tensor, wrong: Tensor, level: float, most: float) -> fl
 
 
 def evidence_bounds(steps: ImageSteps, thresholds: int, level: float, most: float) -> Tensor:
-    """`evidence_bound` at each threshold, (T,), rounded up to one of 96 risks."""
+    """`evidence_bound` at each threshold, (T,), on straight lines between 96 risks."""
     found = torch.ones(thresholds, dtype=torch.float64)
+    enough, before, last = -math.log(level), None, 1.0
     for number in range(_RISKS - 1, 0, -1):
         risk = (number / _RISKS) ** 2
-        enough = log_evidence(steps, thresholds, risk, most) >= -math.log(level)
-        found[enough] = risk
-        if not bool(enough.any()):  # evidence falls with the risk
+        evidence = log_evidence(steps, thresholds, risk, most)
+        if before is not None:  # evidence falls with the risk
+            share = ((before - enough) / (before - evidence)).clamp(0, 1)
+            crosses = (before >= enough) & (evidence < enough)
+            found = (last - share * (last - risk)).where(crosses, found)
+        found = torch.where(evidence >= enough, risk, found)
+        before, last = evidence, risk
+        if not bool((evidence >= enough).any()):
             break
     return found
 

@@ -40,6 +40,7 @@ from sfumato.report.expected_view import expected_markdown, expected_screen, exp
 
 SCRIPTS = ("dom.js", "chart.js", "theme.js", "audit-figures.js", "audit.js")
 _LONGEST = 12
+_LINE = 140  # letters of a line on a laptop
 _SAVES = "<div class='saves'></div>"
 _HEIGHT = 900  # of the frame in a notebook, in pixels
 
@@ -91,21 +92,29 @@ def _first_screen(model: Mapping[str, Any], place: int) -> str:
     warned = "".join(
         f"<p class='warning'>{escape(line)}</p>" for line in warnings_of({"models": [model]})
     )
+    advice = next_steps(model)[:2]
     steps = "".join(
         f"<div class='step'><p>{escape(step.why)}</p><pre tabindex='0'><code>"
         f"{escape(step.command)}</code></pre></div>"
-        for step in next_steps(model)[:2]
+        for step in advice
     )
     tag = "h1" if place == 0 else "h2"
     details = " ".join(escape(line) for line in more if line)
+    room = _room(details, warned.count("<p"), len(advice) > 1)
     return (
-        f"<section class='first' id='model-{place}'>"
+        f"<section class='first' id='model-{place}' style='--more: {room:g}rem'>"
         f"<{tag} class='verdict {kind}'>{escape(headline(model))}</{tag}>"
         f"<p class='lead'>{details}</p>{warned}"
         f"<div class='pair'><div data-figure='reliability' data-model='{place}'></div>"
         f"<div data-figure='risk' data-model='{place}'></div></div>"
         f"<div class='advice next'><p class='headline'>What to do next</p>{steps}</div></section>"
     )
+
+
+def _room(details: str, warnings: int, is_narrow: bool) -> float:
+    """What more than two lines of text take from the figures, in heights of a letter."""
+    lines = max(0, math.ceil(len(details) / _LINE) - 2)
+    return 1.5 * lines + 2.2 * warnings + 2.8 * is_narrow
 
 
 def _below(found: Mapping[str, Any]) -> str:
@@ -155,7 +164,10 @@ def _payload(found: Mapping[str, Any]) -> dict[str, Any]:
             {**row, "label": time_text(row["start"], model["is_dated"])}
             for row in model.get("by_time", ())
         ]
-        keys = ("name", "samples", "reliability", "curve", "thresholds", "sets", "drift", "counts")
+        keys = (
+            *("name", "samples", "reliability", "curve", "thresholds", "sets", "drift"),
+            *("counts", "most_per_image"),
+        )
         models.append({**{key: model.get(key) for key in keys}, "by_time": periods})
     files = {
         "audit.json": json.dumps(_known(found), indent=2, allow_nan=False) + "\n",

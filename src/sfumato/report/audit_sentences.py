@@ -113,7 +113,7 @@ def _over_images(chosen: Mapping[str, Any]) -> str:
     most = chosen["most_per_image"]
     is_map = most > _MOST_DETECTIONS
     capped = "" if is_map else f"; one with more than {most:,} accepted ones counts as {most:,}"
-    return f" The promise rests on {chosen['images']:,} images, not on predictions{capped}."
+    return f" That rests on {chosen['images']:,} images{capped}."
 
 
 def _escalation_sentence(found: Mapping[str, Any]) -> str:
@@ -153,9 +153,8 @@ def images_sentence(model: Mapping[str, Any]) -> str:
     about = "about " if sampled else ""
     some = f" ({sampled:,} random ones)" if sampled else ""
     return (
-        f"{model['name']} has {model['samples']:,} predictions in {about}{images:,} "
-        f"image{'s' if images != 1 else ''}: intervals are over images, and so are thresholds and "
-        f"their bounds{some}; what chance alone would show, over predictions."
+        f"Intervals and thresholds of {model['name']} are over its {about}{images:,} "
+        f"image{'s' if images != 1 else ''}{some}, what chance alone would show over predictions."
     )
 
 

@@ -112,3 +112,12 @@ def test_the_predictions_of_a_run(tmp_path: Path, sfumato: Callable[..., Any]) -
     done = sfumato("audit", "25403a2604ab", "--split", "validation")
     assert done.status == 2
     assert "holds no predictions of 'validation' (has ['test'])" in done.stderr
+
+
+def test_probabilities_that_round_above_one(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
+    first = np.array([1.0005, 0.2, 0.9] * 100)
+    labels = np.array([0, 1, 0] * 100)
+    np.savez(tmp_path / "a.npz", probs=np.stack([first, 1 - first.clip(max=1)], 1), labels=labels)
+    done = sfumato("audit", "a.npz", "--target-risk", "0.1", "--resamples", "0", "--quiet")
+    assert done.status == 0, done.stderr
+    assert _models(tmp_path)[0]["thresholds"]["accept"]["confidence"] is not None

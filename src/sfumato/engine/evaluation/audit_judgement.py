@@ -52,6 +52,7 @@ def judge(
         "name": name,
         "samples": tallies.count,
         "images": tallies.images.images if tallies.images.is_clustered else None,
+        "most_per_image": most_per_image if _has_crowds(tallies) else None,
         "images_sampled": None if tallies.images.is_whole else tallies.images.size,
         "metrics": dict(metrics),
         "ece_floor": _floor(groups),
@@ -180,6 +181,11 @@ def _floor(groups: Groups) -> float:
     bins = width_bins(groups, NUM_BINS)
     deviation = binomial_deviation(bins.count, bins.confidence / bins.count.clamp(min=1))
     return float(deviation.sum() / bins.count.sum())
+
+
+def _has_crowds(tallies: Tallies) -> bool:
+    """Whether bounds count crowded images as smaller ones: of detections, not of pixels."""
+    return tallies.images.is_clustered and not tallies.images.pixels
 
 
 def _periods(tallies: Tallies) -> list[dict[str, Any]]:

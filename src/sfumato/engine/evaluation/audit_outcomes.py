@@ -84,7 +84,7 @@ def _of_distributions(file: PredictionFile) -> Outcomes:
     place = None if place is None else place.flatten()[chosen]
     squares = probs.square().sum(1).flatten()[chosen]
     return Outcomes(
-        confidence=found.confidence,
+        confidence=found.confidence.clamp(max=1),  # sums may be off by a rounding
         correct=found.correct,
         log_likelihood=found.log_likelihood,
         squared_error=squares.sub_(found.log_likelihood.exp(), alpha=2).add_(1),

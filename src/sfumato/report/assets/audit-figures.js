@@ -139,7 +139,8 @@ function riskFigure(model, place) {
         ` (${share(covered)}); `, el("strong", null, model.counts
           ? `about ${whole(wrong[at])} of them wrong, if confidences are right`
           : `${whole(wrong[at])} of them wrong`),
-        `: ${share(risk, 2)}, at most ${share(bound[at], 2)} (95 %).`),
+        `: ${share(risk, 2)}, at most ${share(bound[at], 2)} (95 %${model.most_per_image
+          ? `; an image counts as ${model.most_per_image} at most` : ""}).`),
       el("p", null, `Of 1,000 predictions: ${whole(per)} accepted, ${
         format(1000 * covered * risk, false, 1)} of them wrong; ${whole(1000 - per)} left to decide.`));
     move(at);
