@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import sfumato
+from sfumato.metrics import detection_calibration_error
+from sfumato.predictions import risk_threshold
 
 PROBS = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
 LABELS = np.array([0, 0, 1, 1])
@@ -143,3 +145,30 @@ def test_parts_of_an_infinite_likelihood_are_no_numbers(tmp_path: Path) -> None:
     assert "What one temperature would repair" in page
     assert ">–<" in page
     assert ">nan" not in page
+
+
+def test_detections_and_a_threshold() -> None:
+    rng = np.random.default_rng(0)
+    image = np.arange(600).repeat(4)
+    confidence = rng.uniform(0.3, 1, 2400)
+    correct = rng.random(2400) < confidence
+    corner = rng.uniform(0, 0.5, (2400, 2))
+    found = sfumato.audit(
+        None,
+        confidence=confidence,
+        correct=correct,
+        images=[f"{number}.jpg" for number in image],
+        boxes=np.hstack([corner, corner + 0.3]),
+        target_risk=0.2,
+        resamples=20,
+    )
+    exact = risk_threshold(confidence, correct, target_risk=0.2, images=image)
+    assert exact.confidence is not None
+    assert f"from a confidence of {exact.confidence:.4g} on" in found.summary()
+    assert "are over its 600 images" in found.summary()
+    plain = detection_calibration_error(confidence, correct)
+    assert found.metrics["d_ece"] == pytest.approx(float(plain))
+    with pytest.raises(ValueError, match="images goes with confidence, not with probs"):
+        sfumato.audit([0], probs=[[0.9, 0.1]], images=["a"])
+    with pytest.raises(ValueError, match="target_risk must be"):
+        sfumato.audit(None, confidence=[0.9], correct=[1], target_risk=2.0)

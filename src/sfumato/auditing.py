@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sfumato._core.checks import check_open_share
 from sfumato._core.files import write_text
 from sfumato.engine.evaluation.audit import audit as audit_files
+from sfumato.engine.evaluation.audit_thresholds import Target
 from sfumato.engine.runs.prediction_arrays import predictions_of_arrays
 from sfumato.report.audit_figure import audit_figure
 from sfumato.report.audit_markdown import to_markdown
@@ -29,7 +31,11 @@ def audit(
     classes: Sequence[str] | None = None,
     groups: Any = None,
     time: Any = None,
+    images: Any = None,
+    boxes: Any = None,
     name: str = "model",
+    target_risk: float | None = None,
+    delta: float = 0.05,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Audit:
@@ -47,7 +53,13 @@ def audit(
         classes: names of the classes in the order of the scores.
         groups: a name for each prediction (N,); adds a table by group.
         time: number or date of each prediction (N,); adds calibration over time.
+        images: name or number of the image of each detection (N,), with `confidence`: intervals and
+            thresholds are then over images, since those of one are not independent.
+        boxes: corners x1 y1 x2 y2 of each detection as shares of its image (N, 4): adds D-ECE.
         name: what the model is called.
+        target_risk: error that accepted predictions may have; adds the threshold from which on it
+            is kept, as `risk_threshold` finds it.
+        delta: how often, over draws of the data, that promise may be broken.
         resamples: bootstrap resamples of the intervals; 0 leaves them out.
         seed: of the resamples.
 
@@ -72,10 +84,17 @@ def audit(
             "predicted": predicted,
             "groups": groups,
             "time": time,
+            "images": images,
+            "boxes": boxes,
         },
         classes=classes,
     )
-    return Audit(audit_files([file], resamples=resamples, seed=seed))
+    target = None
+    if target_risk is not None:
+        check_open_share("target_risk", target_risk)
+        check_open_share("delta", delta)
+        target = Target(target_risk, delta)
+    return Audit(audit_files([file], resamples=resamples, seed=seed, target=target))
 
 
 class Audit:

@@ -14,6 +14,7 @@ from sfumato.engine.runs.prediction_names import Kind, Roles
 from sfumato.engine.runs.prediction_rows import AnyPredictions
 
 _SCORES = ("probs", "logits", "confidence")
+_SAME = ("labels", "confidence", "correct", "predicted", "groups", "images", "boxes")
 
 
 def predictions_of_arrays(
@@ -23,7 +24,7 @@ def predictions_of_arrays(
 
     Args:
         name: what the predictions are called.
-        given: labels, probs, logits, confidence, correct, predicted, groups, time.
+        given: labels, probs, logits, confidence, correct, predicted, groups, time, images, boxes.
         classes: names of the classes.
 
     Raises:
@@ -48,11 +49,7 @@ def predictions_of_arrays(
     roles = Roles(
         scores=[main] if kind else [],
         kind=kind,
-        **{
-            key: key
-            for key in ("labels", "confidence", "correct", "predicted", "groups")
-            if key in columns
-        },  # type: ignore[arg-type]
+        **{key: key for key in _SAME if key in columns},  # type: ignore[arg-type]
         times="time" if "time" in columns else None,
     )
     checks = RowChecks(name, 0, count)
@@ -64,6 +61,9 @@ def predictions_of_arrays(
 
 def _check_arguments(main: str, columns: Mapping[str, Any]) -> None:
     if main != "confidence":
+        of_detections = [key for key in ("images", "boxes") if key in columns]
+        if of_detections:
+            raise ValueError(f"{of_detections[0]} goes with confidence, not with {main}")
         unused = [key for key in ("correct", "predicted") if key in columns]
         if unused:
             raise ValueError(f"{unused[0]} follows from {main} and labels: leave it out")

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from torch import Tensor
 
+from sfumato.engine.runs.prediction_names import UNNAMED
 from sfumato.engine.runs.prediction_rows import PredictionFileError
 
 OnBadRow = Literal["stop", "skip"]
@@ -79,14 +80,14 @@ def check_probabilities(checks: RowChecks, name: str, probs: Tensor) -> None:
     checks.refuse(
         lowest < 0,
         "negative probability",
-        lambda row: f"{name!r} is negative ({lowest[row]:.4g}); raw scores need --kind logits",
+        lambda row: f"{name!r} is negative ({lowest[row]:.4g}); {_raw_scores(name)}",
     )
     off = np.where(np.abs(smallest - 1) > np.abs(largest - 1), smallest, largest)
     checks.refuse(
         np.abs(off - 1) > TOLERANCE,
         "sum of probabilities",
         lambda row: (
-            f"{name!r} sums to {off[row]:.6g}, not to 1; raw scores need --kind logits, "
+            f"{name!r} sums to {off[row]:.6g}, not to 1; {_raw_scores(name)}, "
             "other rows are to be divided by their sum"
         ),
     )
@@ -153,6 +154,13 @@ def check_boxes(checks: RowChecks, name: str, corners: np.ndarray) -> None:
             f"leave {name!r} out to audit by confidence alone"
         ),
     )
+
+
+def _raw_scores(name: str) -> str:
+    """What to do about raw scores under this name, which may say that they are none."""
+    if name.lower() in UNNAMED or name.isdigit():
+        return "raw scores need --kind logits"
+    return "raw scores are to be called 'logits', or 'logit_<class>'"
 
 
 def _short(numbers: np.ndarray) -> str:

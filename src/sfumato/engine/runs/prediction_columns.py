@@ -77,7 +77,7 @@ def class_numbers(
     values, inverse = np.unique(column.astype(str), return_inverse=True)
     known = np.array([_class_number(value, places) for value in values], dtype=np.int64)
     found = known[inverse]
-    what = "a class name of the header nor a class number"
+    what = f"a class name of the header nor a class number; {SKIP}"
     if not classes:
         what = "a class name nor a number; name the classes: --classes cat,dog (Python: classes=)"
     missing = np.isin(values, ("", "None"))[inverse] & (found == -1)
