@@ -1,11 +1,11 @@
 """Audits of files of any size: speed against reading alone, memory, and two workers.
 
-    python benchmarks/audit.py [--rows 10000000] [--repeats 5]
+    python benchmarks/audit.py [--rows 10000000] [--repeats 5] [--folder FILES]
 
 1. Rows per second of `sfumato audit`'s reading and summing up of a Parquet file of 10 classes in
    single precision, against `pyarrow` reading the same columns in the same batches and doing
    nothing with them. Both read in one thread; the audit sums up in another.
-2. Peak memory of the process for files of 10^6 rows up to `--rows`.
+2. Peak memory of the process for files of 10^6 rows, ten times as many, ... and `--rows`.
 3. Two worker processes against one, their start included. One worker reads in one thread and sums
    up in another, so that it has both cores of a small machine already; therefore also
 4. one worker that has one core against two that have two, on as many rows, once they have started.
@@ -57,6 +57,14 @@ def write_file(path: Path, rows: int) -> None:
             label = (probs.cumsum(1) > random_numbers.random((count, 1))).argmax(1)
             columns = [*probs.astype(np.float32).T, label]
             writer.write_table(arrow.table(columns, schema=schema), row_group_size=GROUP)
+
+
+def file_of(folder: Path, rows: int) -> Path:
+    """The file of so many rows in a folder, written where it is not there."""
+    path = folder / f"{rows}.parquet"
+    if not path.is_file():
+        write_file(path, rows)
+    return path
 
 
 def read_alone(path: Path) -> None:
@@ -145,6 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="keep the files there, and take those that are")
     parser.add_argument("--memory-of", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--time-of", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -155,15 +164,14 @@ def main() -> None:
         audited(options.memory_of)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        memory, rows = [], 1_000_000
-        while rows <= options.rows:
-            path = Path(folder) / f"{rows}.parquet"
-            write_file(path, rows)
-            memory.append(peak_memory(path, rows))
-            rows *= 10
-        speed = compare(path, rows // 10, options.repeats)
-        cores = by_cores(path, rows // 10, options.repeats)
+    with tempfile.TemporaryDirectory() as own:
+        folder = options.folder or Path(own)
+        sizes = [10**power for power in range(6, 12) if 10**power < options.rows]
+        paths = {rows: file_of(folder, rows) for rows in [*sizes, options.rows]}
+        memory = [peak_memory(path, rows) for rows, path in paths.items()]
+        path = paths[options.rows]
+        speed = compare(path, options.rows, options.repeats)
+        cores = by_cores(path, options.rows, options.repeats)
     for part in (speed, cores, memory):
         print_table(part)
     print("written to", write_results("audit", [*speed, *cores, *memory]))
