@@ -200,6 +200,11 @@ def warnings_of(found: Mapping[str, Any]) -> list[str]:
                 f"{model['name']}: {model['zero_labels']:,} labels have probability 0, so the NLL "
                 "is infinite; 'sfumato calibrate' mixes in what is needed"
             )
+        if model.get("is_histogram") and model["thresholds"] and model["images"] is None:
+            lines.append(
+                f"{model['name']}: a histogram without images tells nothing of what errs together; "
+                "its threshold holds for independent predictions, and pixels are none"
+            )
         lines += [f"{model['name']}: {t}" for t in model.get("scaled", {}).get("warnings", ())]
     return lines
 

@@ -21,7 +21,7 @@ from sfumato.engine.runs.prediction_files import Reading, read_any
 from sfumato.engine.runs.progress import Bar
 from sfumato.metrics import detection_calibration_error
 from sfumato.predictions import class_risk_thresholds, risk_threshold
-from sfumato.report.audit_sentences import images_sentence, sentences
+from sfumato.report.audit_sentences import images_sentence, sentences, warnings_of
 
 IMAGES = 900
 WANTED = Wanted(sample=True, per_class=True)
@@ -192,3 +192,7 @@ def test_counted_images_are_bets_too() -> None:
     (model,) = audit([Summed("a", tallies)], resamples=0, target=Target(0.2))["models"]
     assert model["images"] == 300
     assert model["thresholds"]["accept"]["images"] <= 300
+    assert warnings_of({"models": [model]}) == []
+    whole = tallies_of_histogram("a", counts.sum(0), correct.sum(0), mass.sum(0))
+    found = audit([Summed("a", whole)], resamples=0, target=Target(0.2))
+    assert "a histogram without images" in warnings_of(found)[0]

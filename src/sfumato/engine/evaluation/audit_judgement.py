@@ -53,6 +53,7 @@ def judge(
         "samples": tallies.count,
         "images": tallies.images.images if tallies.images.is_clustered else None,
         "most_per_image": most_per_image if _has_crowds(tallies) else None,
+        "is_histogram": not tallies.batches,
         "images_sampled": None if tallies.images.is_whole else tallies.images.size,
         "metrics": dict(metrics),
         "ece_floor": _floor(groups),
