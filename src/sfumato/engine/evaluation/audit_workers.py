@@ -7,6 +7,7 @@ their order, so that the numbers don't depend on who did what.
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -76,6 +77,13 @@ def tally_job(job: Job, reading: Reading, wanted: Wanted = NOTHING_MORE) -> Tall
     return found
 
 
+def tally_packed(job: Job, reading: Reading, wanted: Wanted = NOTHING_MORE) -> bytes:
+    """`tally_job` as bytes: tensors that travel between processes are fetched one by one, and the
+    process that sums up would wait for it.
+    """
+    return pickle.dumps(tally_job(job, reading, wanted), protocol=pickle.HIGHEST_PROTOCOL)
+
+
 def _ahead(parts: Iterator[AnyPredictions]) -> Iterator[AnyPredictions]:
     """The same parts; while one is summed up, a thread reads the next."""
     coming = _reader().submit(next, parts, None)
@@ -95,8 +103,9 @@ def _results(run: Any, jobs: Sequence[Job], workers: int, ray: str | None) -> It
         yield from _on_ray(run, jobs, ray)
     elif workers > 1 and len(jobs) > 1:
         try:
+            packed = partial(tally_packed, **run.keywords)
             with ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn")) as pool:
-                yield from pool.map(run, jobs)
+                yield from map(pickle.loads, pool.map(packed, jobs))
         except BrokenProcessPool:
             raise PredictionFileError(
                 "a process of --workers was ended from outside, by a lack of memory perhaps; take "
