@@ -16,15 +16,27 @@ from functools import partial
 
 import figures
 import judged
+import papers
 import tables
 from matplotlib.figure import Figure
-from readings import ROOT, load
+from readings import ROOT, load, load_curves
 
 RESULTS, README = "docs/results.md", "README.md"
 # name: page, studies, what makes the table
 TABLES: dict[str, tuple[str, tuple[str, ...], Callable[..., str]]] = {
     "margins": (RESULTS, ("cifar10-margins",), tables.margins),
     "labels": (RESULTS, ("cifar10-labels",), tables.labels),
+    "newsgroups": (
+        RESULTS,
+        (),
+        partial(
+            judged.judged_table,
+            "20news",
+            judged.REAL_DATA,
+            paper=papers.MBLS_TABLE_1_NEWSGROUPS,
+            paper_title="paper: ECE %; after scaling (T)",
+        ),
+    ),
     "sizes": (RESULTS, ("cifar10-sizes",), tables.sizes),
     "mollification": (RESULTS, ("cifar10-mollification",), tables.mollification),
     "mollification types": (RESULTS, ("cifar10-mollification",), tables.mollification_types),
@@ -55,6 +67,7 @@ TABLES: dict[str, tuple[str, tuple[str, ...], Callable[..., str]]] = {
 # name: studies, what draws the figure
 FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
     "cifar10-labels": (("cifar10-labels",), figures.labels),
+    "20news": (("20news",), partial(figures.newsgroups, load_curves("20news"))),
     "cifar10-sizes": (("cifar10-sizes",), figures.sizes),
     "cifar10-mollification": (("cifar10-mollification",), figures.mollification),
     "cifar10-spatial": (("cifar10-spatial",), figures.spatial),

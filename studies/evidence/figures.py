@@ -59,7 +59,7 @@ def _before_and_after(axes: Axes, runs: Runs) -> None:
     axes.invert_yaxis()
 
 
-def newsgroups(runs: Runs, full: Curves) -> Figure:
+def newsgroups(full: Curves, runs: Runs) -> Figure:
     """ECE of each loss before and after scaling; the whole protocol epoch by epoch."""
     figure, (bars, ece, accuracy) = plt.subplots(
         1, 3, figsize=(11, 3.8), layout="constrained", width_ratios=(1.5, 1, 1)
