@@ -62,6 +62,16 @@ TABLES: dict[str, tuple[str, tuple[str, ...], Callable[..., str]]] = {
         (),
         partial(judged.judged_table, "after-the-papers-cifar10", judged.REAL_DATA),
     ),
+    "after the papers, features": (
+        RESULTS,
+        (),
+        partial(judged.judged_table, "after-the-papers-features", judged.AFTER_THE_PAPERS),
+    ),
+    "after the papers, maps": (
+        RESULTS,
+        (),
+        partial(judged.judged_table, "nacl-scenes", judged.MAPS),
+    ),
     "true calibration": (RESULTS, (), judged.estimators),
 }
 # name: studies, what draws the figure

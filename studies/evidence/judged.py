@@ -37,6 +37,14 @@ SCALED = (
 )
 AFTER_THE_PAPERS = (ACCURACY, NLL, ECE, TRUE_ECE, AURC, *SCALED)
 REAL_DATA = (ACCURACY, NLL, ECE, AURC, *SCALED)
+MAPS = (
+    ACCURACY,
+    NLL,
+    ECE,
+    JudgedColumn("ECE foreground %", "test.foreground_ece"),
+    JudgedColumn("mIoU %", "test.mean_iou"),
+    AURC,
+)
 
 
 def judged_table(
