@@ -11,31 +11,34 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import figures
 import judged
 import papers
 import tables
+from judged import JudgedColumn
 from matplotlib.figure import Figure
 from readings import ROOT, load, load_curves
 
 RESULTS, README = "docs/results.md", "README.md"
-# name: page, studies, what makes the table
-TABLES: dict[str, tuple[str, tuple[str, ...], Callable[..., str]]] = {
+Table = tuple[str, tuple[str, ...], Callable[..., str]]  # page, studies, what makes the table
+
+
+def _judged(study: str, columns: Sequence[JudgedColumn], **paper: Any) -> Table:
+    return RESULTS, (), partial(judged.judged_table, study, columns, **paper)
+
+
+TABLES: dict[str, Table] = {
     "margins": (RESULTS, ("cifar10-margins",), tables.margins),
     "labels": (RESULTS, ("cifar10-labels",), tables.labels),
-    "newsgroups": (
-        RESULTS,
-        (),
-        partial(
-            judged.judged_table,
-            "20news",
-            judged.REAL_DATA,
-            paper=papers.MBLS_TABLE_1_NEWSGROUPS,
-            paper_title="paper: ECE %; after scaling (T)",
-        ),
+    "newsgroups": _judged(
+        "20news",
+        judged.REAL_DATA,
+        paper=papers.MBLS_TABLE_1_NEWSGROUPS,
+        paper_title="paper: ECE %; after scaling (T)",
     ),
     "sizes": (RESULTS, ("cifar10-sizes",), tables.sizes),
     "mollification": (RESULTS, ("cifar10-mollification",), tables.mollification),
@@ -52,26 +55,10 @@ TABLES: dict[str, tuple[str, tuple[str, ...], Callable[..., str]]] = {
     "combinations": (RESULTS, ("cifar10-combinations",), tables.combinations),
     "combination effects": (RESULTS, ("cifar10-combinations",), tables.combination_effects),
     "methods": (README, ("cifar10-labels", "cifar10-combinations"), tables.methods),
-    "after the papers": (
-        RESULTS,
-        (),
-        partial(judged.judged_table, "after-the-papers", judged.AFTER_THE_PAPERS),
-    ),
-    "after the papers, CIFAR-10": (
-        RESULTS,
-        (),
-        partial(judged.judged_table, "after-the-papers-cifar10", judged.REAL_DATA),
-    ),
-    "after the papers, features": (
-        RESULTS,
-        (),
-        partial(judged.judged_table, "after-the-papers-features", judged.AFTER_THE_PAPERS),
-    ),
-    "after the papers, maps": (
-        RESULTS,
-        (),
-        partial(judged.judged_table, "nacl-scenes", judged.MAPS),
-    ),
+    "after the papers": _judged("after-the-papers", judged.AFTER_THE_PAPERS),
+    "after the papers, CIFAR-10": _judged("after-the-papers-cifar10", judged.REAL_DATA),
+    "after the papers, features": _judged("after-the-papers-features", judged.AFTER_THE_PAPERS),
+    "after the papers, maps": _judged("nacl-scenes", judged.MAPS),
     "true calibration": (RESULTS, (), judged.estimators),
 }
 # name: studies, what draws the figure
