@@ -143,7 +143,11 @@ def test_vectors_that_are_learnt_come_back(texts: Content, tmp_path: Path) -> No
             {"model": {"name": "resnet", "depth": 8}},
             "model resnet takes images, and data text_folder has texts: choose gpcn or text_trans",
         ),
-        ({"model": {"name": "gpcn", "smooth": True}}, "has no parameter 'smooth'"),
+        (
+            {"model": {"name": "gpcn", "smooth": True}},
+            "smooth smooths feature maps of images, and model gpcn reads texts: leave it out",
+        ),
+        ({"model": {"name": "text_transformer", "blur_pool": True}}, "blur_pool smooths feature"),
         ({"model": {"name": "gpcn", "embeddings": "x"}}, "set from the data or the run"),
         ({"data": "scenes"}, "model gpcn reads texts, and data scenes has images"),
     ],

@@ -277,6 +277,8 @@ def resolve_part(kind: Named, spec: Spec, task: Task | None = None) -> Resolved:
     table = {key: part.build for key, part in found.items() if task in (None, *part.tasks)}
     chosen = found.get(name) if isinstance(name, str) else None
     supplied = SUPPLIED.get(kind, ()) if chosen is None else chosen.supplied
+    if kind == "model" and chosen is not None and chosen.takes("vocabulary_size"):
+        _refuse_feature_maps(chosen, spec)
     if not is_own(kind, name):
         hint = ", or name your own as package.module:Name" if kind in OWN_TASKS else ""
         return resolve(spec, table, kind, supplied=supplied, hint=hint)
@@ -289,6 +291,15 @@ def resolve_part(kind: Named, spec: Spec, task: Task | None = None) -> Resolved:
         )
     checked = resolve(given, table, kind, supplied=supplied)
     return dataclasses.replace(checked, source_digest=digest)
+
+
+def _refuse_feature_maps(model: Part, spec: Spec) -> None:
+    for key in ("smooth", "blur_pool"):
+        if isinstance(spec, Mapping) and key in spec and not model.takes(key):
+            raise ValueError(
+                f"{key} smooths feature maps of images, and model {model.name} reads texts: "
+                "leave it out"
+            )
 
 
 def _named(kind: Named, name: Any) -> dict[str, Part]:
