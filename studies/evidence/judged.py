@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from readings import ROOT, table
 
@@ -24,6 +25,13 @@ class JudgedColumn:
     def text(self, value: float) -> str:
         return f"{self.scale * value:.{self.digits}f}"
 
+    def numbers(self, study: str) -> dict[str, tuple[float, float, float]]:
+        """Mean and ends of the interval of each method of a study, as they are shown."""
+        return {
+            row["method"]: tuple(self.scale * value for value in row["numbers"][self.key][:3])
+            for row in judged_rows(study)
+        }
+
 
 ACCURACY = JudgedColumn("accuracy %", "test.accuracy")
 NLL = JudgedColumn("NLL", "test.nll", 1.0, 3)
@@ -37,6 +45,12 @@ SCALED = (
 )
 AFTER_THE_PAPERS = (ACCURACY, NLL, ECE, TRUE_ECE, AURC, *SCALED)
 REAL_DATA = (ACCURACY, NLL, ECE, AURC, *SCALED)
+ROBUST = (
+    *(ACCURACY, NLL, ECE),
+    JudgedColumn("corrupted error %", "corrupted.error"),
+    JudgedColumn("corrupted NLL", "corrupted.nll", 1.0, 3),
+    JudgedColumn("corrupted RMS calibration error %", "corrupted.rmsce"),
+)
 MAPS = (
     ACCURACY,
     NLL,
@@ -47,6 +61,13 @@ MAPS = (
 )
 
 
+def judged_rows(study: str) -> list[dict[str, Any]]:
+    """What `sfumato report` says of each method."""
+    content = json.loads((ROOT / f"studies/results/{study}.json").read_text())
+    rows: list[dict[str, Any]] = content["judged"]
+    return rows
+
+
 def judged_table(
     study: str,
     columns: Sequence[JudgedColumn],
@@ -55,9 +76,8 @@ def judged_table(
     paper_title: str = "paper",
 ) -> str:
     """A row a method; with `paper`, what it reports of the method stands last."""
-    content = json.loads((ROOT / f"studies/results/{study}.json").read_text())
     rows = []
-    for row in content["judged"]:
+    for row in judged_rows(study):
         cells = [_cell(row["numbers"].get(column.key), column) for column in columns]
         beside = [] if paper is None else [paper.get(row["method"], "–")]
         rows.append([row["method"], str(row["seeds"]), *cells, *beside])

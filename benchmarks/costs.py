@@ -1,0 +1,114 @@
+"""What does each method cost beside cross entropy: training, predicting, memory?
+
+Run: python benchmarks/costs.py [--rounds 5]
+The methods of studies/cifar10.yaml with its network and batches, on scenes of the same size, in
+float32 with one thread. Times are taken in turn, and compared within a round; memory is what
+training steps take in a fresh process, beyond what it had with the data loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import statistics
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from harness import print_table, write_results
+
+from sfumato.engine import RunConfig
+from sfumato.engine.config.run_config import training_content
+from sfumato.engine.evaluation.cost import seconds_per_pass
+from sfumato.engine.evaluation.prepared import passes_per_image
+from sfumato.engine.fabric import Fabric
+from sfumato.engine.runs.directory import RunDirectory
+from sfumato.engine.runs.splits import image_statistics, load_splits
+from sfumato.engine.tasks import classify
+from sfumato.engine.tasks.classify import Loaders
+from sfumato.study.config import load_study, plan
+
+STUDY = Path(__file__).resolve().parents[1] / "studies/cifar10.yaml"
+SCENES = "data={name: scenes, size: 32, train: 1024, validation: 256, test: 256}"
+STEPS = 6
+
+
+class Rehearsed:
+    """A method with its data, ready to be timed."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.data = load_splits(config.data)
+        self.fabric = Fabric(accelerator="cpu", devices=1, precision=config.train.precision)
+        self.loaders = Loaders(config, self.fabric, *image_statistics(config, self.data.train))
+
+    def seconds(self) -> tuple[float, float]:
+        """Of training on an image, and of predicting one."""
+        with tempfile.TemporaryDirectory() as nowhere:
+            run = RunDirectory(Path(nowhere) / "run")
+            run.begin(self.config.model_dump(mode="json"), training_content(self.config))
+            parts = (self.fabric, self.config, self.data, self.loaders, run)
+            trainer = classify.build_trainer(*parts, False)
+            train = trainer.seconds_per_epoch(STEPS) / len(self.data.train)
+            each = seconds_per_pass(
+                self.fabric, self.config, trainer.model, self.loaders, run, self.data.test
+            )
+        return train, each * passes_per_image(self.config.predict)
+
+
+def measured(configs: Mapping[str, RunConfig], rounds: int) -> list[dict[str, Any]]:
+    methods = {name: Rehearsed(config) for name, config in configs.items()}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
+    for _ in range(rounds):
+        for name, method in methods.items():
+            found[name].append(method.seconds())
+    base = found["cross entropy"]
+
+    def ratio(name: str, part: int) -> float:
+        pairs = zip(found[name], base, strict=True)
+        return statistics.median(own[part] / plain[part] for own, plain in pairs)
+
+    return [
+        {
+            "method": name,
+            "ms to train on an image": 1e3 * statistics.median(train for train, _ in times),
+            "ms to predict an image": 1e3 * statistics.median(predict for _, predict in times),
+            "training": ratio(name, 0),
+            "predicting": ratio(name, 1),
+        }
+        for name, times in found.items()
+    ]
+
+
+def memory(config: RunConfig) -> float:
+    """Megabytes that training steps need, in a process of their own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_peak, (config,))
+
+
+def _peak(config: RunConfig) -> float:
+    torch.set_num_threads(1)
+    method = Rehearsed(config)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    method.seconds()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    study = load_study(STUDY, [SCENES, "seeds=[0]", "train.precision=32-true"])
+    configs = {run.method: run.config for run in plan(study)}
+    needed = {name: memory(config) for name, config in configs.items()}
+    rows = [{**row, "MB": needed[row["method"]]} for row in measured(configs, arguments.rounds)]
+    print_table(rows)
+    print(f"written to {write_results('costs', rows).name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Figures of judged studies: means with the intervals of `sfumato report`, one line a method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+from judged import JudgedColumn
+from matplotlib.figure import Figure
+
+COLOURS = ("#30607f", "#c4452f", "#5f8f3e", "#d9a441")
+
+
+def by_method(studies: Mapping[str, str], columns: Sequence[JudgedColumn]) -> Figure:
+    """A panel for each column, a colour for each study; a line where the first method stands.
+
+    Args:
+        studies: the study by what the legend calls it; all of them with the same methods.
+        columns: what the panels show.
+    """
+    methods = list(columns[0].numbers(next(iter(studies.values()))))
+    figure, panels = plt.subplots(
+        1,
+        len(columns),
+        figsize=(3.4 * len(columns), 0.32 * len(methods) + 1.2),
+        layout="constrained",
+        sharey=True,
+    )
+    for axes, column in zip(panels, columns, strict=True):
+        for place, (label, study) in enumerate(studies.items()):
+            numbers = column.numbers(study)
+            means = [numbers[name][0] for name in methods]
+            below = [numbers[name][0] - numbers[name][1] for name in methods]
+            above = [numbers[name][2] - numbers[name][0] for name in methods]
+            shift = 0.22 * (place - (len(studies) - 1) / 2)
+            axes.errorbar(
+                means,
+                [number + shift for number in range(len(methods))],
+                xerr=(below, above),
+                fmt="o",
+                color=COLOURS[place],
+                label=label,
+                capsize=2,
+                markersize=4,
+            )
+            axes.axvline(means[0], color=COLOURS[place], lw=0.8, ls=":")
+        axes.set(yticks=range(len(methods)), yticklabels=methods, xlabel=column.title)
+        axes.grid(axis="y", lw=0.3)
+    panels[0].invert_yaxis()
+    if len(studies) > 1:
+        handles = panels[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside lower center", ncols=len(studies), fontsize=8)
+    return figure
