@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.engine import ConfigError
-from sfumato.study import load_study
+from sfumato.study import load_study, plan
 
 BASE = """
 name: base
@@ -41,6 +41,32 @@ def test_says_only_what_it_changes(base: Path) -> None:
     assert list(study.methods) == ["c"]
     assert study.seeds == [7]
     assert study.recipe["train"] == {"epochs": 5, "batch_size": 9}
+
+
+def test_options_without_a_name_change_what_is_named(base: Path) -> None:
+    path = base.with_name("other.yaml")
+    path.write_text(
+        "extends: base.yaml\nname: other\nrecipe: {data: {size: 24}}\n"
+        "methods:\n  a: {}\n  b: {model: {smooth: true}}\n"
+        "  c: {model: {name: resnet}}\n  d: {model: vgg}\n"
+    )
+    study = load_study(path)
+    assert study.recipe["data"] == {"name": "scenes", "size": 24}
+    models = {run.method: run.config.model for run in plan(study)}
+    assert (models["a"]["depth"], models["a"]["smooth"]) == (8, False)
+    assert (models["b"]["depth"], models["b"]["smooth"]) == (8, True)
+    assert models["c"]["depth"] == 18
+    assert models["d"]["name"] == "vgg"
+
+
+def test_options_of_nothing(base: Path) -> None:
+    path = base.with_name("other.yaml")
+    path.write_text("extends: base.yaml\nname: x\nmethods: {a: {inputs: {beta: 9.0}}}\n")
+    with pytest.raises(ConfigError, match=r"inputs: .*needs a 'name'"):
+        plan(load_study(path))
+    path.write_text("extends: base.yaml\nname: x\nmethods: {a: {model: {smoth: true}}}\n")
+    with pytest.raises(ConfigError, match=r"'resnet' has no parameter 'smoth' .did you mean 'smooth'"):
+        plan(load_study(path))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sfumato._core.yaml_files import read_yaml
+from sfumato.study.extended import read_extended
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 FILES = sorted(STUDIES.rglob("*.yaml"))
@@ -40,7 +41,7 @@ def test_what_points_outside(text: str) -> None:
 def test_published_results_are_those_of_their_file(path: Path) -> None:
     """All but `data`, whose paths may differ, and options whose defaults changed since."""
     ran = json.loads(path.read_text(encoding="utf-8"))["study"]
-    now: Any = read_yaml(STUDIES / path.with_suffix(".yaml").name)
+    now: Any = read_extended(STUDIES / path.with_suffix(".yaml").name)
     assert list(ran["methods"]) == list(now["methods"])
     assert ran["seeds"] == now.get("seeds", [0])
     assert _compared(ran["recipe"]) == _compared(now["recipe"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from sfumato._core.yaml_files import read_yaml
 from sfumato.engine import ConfigError
+from sfumato.engine.config.part_kinds import SPEC_KINDS
 
 EXTENDS = "extends"
 _SECTIONS = ("train", "predict", "evaluate", "classifier")
@@ -52,11 +53,15 @@ def read_extended(path: Path, above: tuple[Path, ...] = ()) -> Any:
 
 
 def merge_recipe(recipe: Any, changes: Any) -> Any:
-    """Sections are merged key by key; specs (data, model, loss ...) are replaced as a whole.
+    """Sections are merged key by key; what has a name (data, model, loss ...) is replaced by it.
+
+    Options without a name change those of what the recipe names.
 
     Example:
         >>> merge_recipe({"train": {"epochs": 9}, "model": "vgg"}, {"train": {"batch_size": 8}})
         {'train': {'epochs': 9, 'batch_size': 8}, 'model': 'vgg'}
+        >>> merge_recipe({"model": "vgg"}, {"model": {"smooth": True}})
+        {'model': {'name': 'vgg', 'smooth': True}}
     """
     if not isinstance(recipe, Mapping) or not isinstance(changes, Mapping):
         return changes or recipe
@@ -65,4 +70,13 @@ def merge_recipe(recipe: Any, changes: Any) -> Any:
         ours, theirs = recipe.get(section), changes.get(section)
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
             merged[section] = {**ours, **theirs}
+    for kind in SPEC_KINDS:
+        if kind in recipe:
+            merged[kind] = _spec(recipe[kind], merged[kind])
     return merged
+
+
+def _spec(ours: Any, theirs: Any) -> Any:
+    named = {"name": ours} if isinstance(ours, str) else ours
+    adds = isinstance(theirs, Mapping) and "name" not in theirs
+    return {**named, **theirs} if adds and isinstance(named, Mapping) else theirs

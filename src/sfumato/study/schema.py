@@ -62,7 +62,7 @@ def schema_text() -> str:
 
 
 def _spec(kind: Kind) -> dict[str, Any]:
-    """A name alone, or one of the objects that have that name and its parameters."""
+    """A name alone, an object with that name and its parameters, or parameters to change."""
     found = parts(kind)
     forms: list[dict[str, Any]] = [
         {"enum": sorted(name for name, part in found.items() if not part.is_family)}
@@ -75,7 +75,14 @@ def _spec(kind: Kind) -> dict[str, Any]:
         properties = {key: _value(option) for key, option in part.options.items()}
         required = [k for k, o in part.options.items() if o.default is inspect.Parameter.empty]
         forms.append(_object({"name": said, **properties}, ["name", *required]))
-    return {"anyOf": [*forms, *_own(kind)]}
+    return {"anyOf": [*forms, *_own(kind), _changed(kind)]}
+
+
+def _changed(kind: Kind) -> dict[str, Any]:
+    """Options alone, of what the recipe names; that may be a user's own, which has any."""
+    options = {key for part in parts(kind).values() for key in part.options}
+    known: dict[str, Any] = {key: {} for key in sorted(options)}
+    return {"type": "object", "properties": known, "not": {"required": ["name"]}}
 
 
 def _own(kind: Named) -> list[dict[str, Any]]:
