@@ -11,6 +11,9 @@ from sfumato.report.statistics import verdict_of_interval
 
 TITLE = "Can these confidences be trusted?"
 _PARTS = ("calibration", "refinement")
+_TOO_SURE, _TOO_MODEST = "too sure", "too modest"
+# Of a class, slice or bin, in words that fit a table.
+_SHORT = {"overconfident": _TOO_SURE, "underconfident": _TOO_MODEST}
 _VERDICT_HEAD = ("model", "says %", "is right %", "gap in points [95 %]", "ECE % [95 %]")
 
 
@@ -167,7 +170,7 @@ def _parts_table(
             f"{100 * row['confidence']:.1f}",
             f"{100 * row['accuracy']:.1f}",
             gap_text(row),
-            row["direction"],
+            _SHORT.get(row["direction"], row["direction"]),
         ]
         for row in parts
     ]
@@ -184,7 +187,7 @@ def _confidence_table(model: Mapping[str, Any]) -> AuditTable:
         says, right, low, high = (
             bins[key][at] for key in ("confidence", "accuracy", "low", "high")
         )
-        verdict = "too sure" if right < low else "too modest" if right > high else "as chance"
+        verdict = _TOO_SURE if right < low else _TOO_MODEST if right > high else "as chance"
         rows.append(
             [
                 f"{100 * at / size:.0f} to {100 * (at + 1) / size:.0f} %",
