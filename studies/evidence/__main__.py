@@ -17,6 +17,7 @@ from typing import Any
 
 import figures
 import judged
+import judged_figures
 import papers
 import tables
 from judged import JudgedColumn
@@ -43,6 +44,7 @@ TABLES: dict[str, Table] = {
     "sizes": (RESULTS, ("cifar10-sizes",), tables.sizes),
     "mollification": (RESULTS, ("cifar10-mollification",), tables.mollification),
     "mollification types": (RESULTS, ("cifar10-mollification",), tables.mollification_types),
+    "spatial gains, scenes": _judged("spatial-gains-scenes", judged.AFTER_THE_PAPERS),
     "spatial": (RESULTS, ("cifar10-spatial",), tables.spatial),
     "spatial sizes": (RESULTS, ("cifar10-spatial",), tables.spatial_sizes),
     "camvid": (RESULTS, ("camvid",), tables.camvid),
@@ -68,6 +70,18 @@ FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
     "cifar10-sizes": (("cifar10-sizes",), figures.sizes),
     "cifar10-mollification": (("cifar10-mollification",), figures.mollification),
     "cifar10-spatial": (("cifar10-spatial",), figures.spatial),
+    "spatial-gains": (
+        (),
+        partial(judged_figures.by_method, {"scenes": "spatial-gains-scenes"}, judged.GAINS),
+    ),
+    "after-the-papers": (
+        (),
+        partial(
+            judged_figures.by_method,
+            {"scenes": "after-the-papers", "CIFAR-10": "after-the-papers-cifar10"},
+            judged.GAINS,
+        ),
+    ),
     "camvid": (("camvid",), figures.camvid),
     "objectness": (("objectness-tiny-imagenet", "objectness-scenes"), figures.objectness),
     "cifar10-combinations": (("cifar10-combinations",), figures.combinations),

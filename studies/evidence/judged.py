@@ -43,10 +43,11 @@ SCALED = (
     JudgedColumn("ECE % after scaling", "scaled.ece"),
     JudgedColumn("T", "scaled.temperature", 1.0, 2),
 )
+GAINS = (ACCURACY, NLL, ECE)
 AFTER_THE_PAPERS = (ACCURACY, NLL, ECE, TRUE_ECE, AURC, *SCALED)
 REAL_DATA = (ACCURACY, NLL, ECE, AURC, *SCALED)
 ROBUST = (
-    *(ACCURACY, NLL, ECE),
+    *GAINS,
     JudgedColumn("corrupted error %", "corrupted.error"),
     JudgedColumn("corrupted NLL", "corrupted.nll", 1.0, 3),
     JudgedColumn("corrupted RMS calibration error %", "corrupted.rmsce"),
