@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import curvature
 import figures
 import judged
 import judged_figures
@@ -32,21 +33,21 @@ def _judged(study: str, columns: Sequence[JudgedColumn], **paper: Any) -> Table:
     return RESULTS, (), partial(judged.judged_table, study, columns, **paper)
 
 
+NEWSGROUPS = {
+    "paper": papers.MBLS_TABLE_1_NEWSGROUPS,
+    "paper_title": "paper: ECE %; after scaling (T)",
+}
 TABLES: dict[str, Table] = {
     "margins": (RESULTS, ("cifar10-margins",), tables.margins),
     "labels": (RESULTS, ("cifar10-labels",), tables.labels),
-    "newsgroups": _judged(
-        "20news",
-        judged.REAL_DATA,
-        paper=papers.MBLS_TABLE_1_NEWSGROUPS,
-        paper_title="paper: ECE %; after scaling (T)",
-    ),
+    "newsgroups": _judged("20news", judged.REAL_DATA, **NEWSGROUPS),
     "sizes": (RESULTS, ("cifar10-sizes",), tables.sizes),
     "mollification": (RESULTS, ("cifar10-mollification",), tables.mollification),
     "mollification types": (RESULTS, ("cifar10-mollification",), tables.mollification_types),
     "spatial gains, scenes": _judged("spatial-gains-scenes", judged.AFTER_THE_PAPERS),
     "spatial": (RESULTS, ("cifar10-spatial",), tables.spatial),
     "spatial sizes": (RESULTS, ("cifar10-spatial",), tables.spatial_sizes),
+    "curvature": (RESULTS, (), curvature.curvature),
     "camvid": (RESULTS, ("camvid",), tables.camvid),
     "objectness tiny-imagenet": (
         RESULTS,

@@ -48,15 +48,17 @@ def plot_hessian_spectra(spectra: Mapping[str, HessianSpectrum], *, bins: int = 
         axis.hist(values.numpy(), bins=edges, color=color, alpha=0.75)
         axis.axvline(float(values.median()), color="black", linewidth=1, linestyle="--")
         if bool(far.any()):
+            count = int(far.sum())
             axis.plot(
-                values[far].numpy(), [0] * int(far.sum()), "v", color="black", markersize=5,
-                clip_on=False, label=f"{int(far.sum())} outliers",
+                values[far].numpy(), [0] * count, "v", color="black", markersize=5,
+                clip_on=False, label=f"{count} outlier{'s' if count > 1 else ''}",
             )  # fmt: skip
             axis.legend(fontsize="small", loc="upper right", frameon=False)
         median, loose = float(values.median()), int((~spectrum.converged).sum())
         note = f"  ({loose} not converged)" if loose else ""
         axis.set_title(f"{title}: median {median:.3g}{note}", fontsize="medium", loc="left")
         axis.set_ylabel("count")
+        axis.locator_params(axis="y", integer=True, nbins=4)
         axis.spines[["top", "right"]].set_visible(False)
     axes[-1].set_xlabel("largest Hessian eigenvalues of mini-batches")
     return figure

@@ -1,0 +1,60 @@
+"""Hessian eigenvalues with and without smoothing, by `sfumato analyse` on each seed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from readings import ROOT, load, load_curves, table
+
+from sfumato.report.statistics import t_interval
+
+STUDIES = {"no augmentation": "heads-scenes", "flips, crops, rotations": "heads-scenes-augmented"}
+PLAIN = {"GAP + smooth": "GAP", "GAP + dropout + smooth": "GAP + dropout"}
+
+
+def curvature() -> str:
+    """A row a network: training accuracy and median top eigenvalue by seed, in both regimes."""
+    found = {regime: _eigenvalues(study) for regime, study in STUDIES.items()}
+    head = ["network"]
+    for regime in STUDIES:
+        head += [f"{regime}: training accuracy %", "top eigenvalue by seed", "ratio to unsmoothed"]
+    rows = []
+    for name in load(next(iter(STUDIES.values()))):
+        row = [name]
+        for regime, study in STUDIES.items():
+            values = found[regime]
+            accuracies = [
+                load_curves(study, seed)[name]["train_accuracy"][-1] for seed in values[name]
+            ]
+            row += [
+                f"{100 * fmean(accuracies):.1f}",
+                ", ".join(f"{value:.0f}" for value in values[name].values()),
+                _ratio(values[name], values[PLAIN[name]]) if name in PLAIN else "",
+            ]
+        rows.append(row)
+    return table(head, rows)
+
+
+def _eigenvalues(study: str) -> dict[str, dict[int, float]]:
+    """By network and seed."""
+    path = ROOT / f"studies/results/{study}-hessian.json"
+    found: dict[str, dict[int, float]] = {}
+    for title, numbers in sorted(json.loads(path.read_text())["summary"].items()):
+        name, _, seed = title.rpartition(", seed ")
+        found.setdefault(name, {})[int(seed)] = numbers["median top eigenvalue"]
+    return found
+
+
+def _ratio(smoothed: Mapping[int, float], plain: Mapping[int, float]) -> str:
+    """The mean ratio over seeds with its 95 % t interval, both of logarithms."""
+    logs: Sequence[float] = [math.log(smoothed[seed] / plain[seed]) for seed in smoothed]
+    interval = t_interval(logs)
+    text = f"{math.exp(fmean(logs)):.1f}"
+    return (
+        text
+        if interval is None
+        else f"{text} [{', '.join(f'{math.exp(x):.1f}' for x in interval)}]"
+    )
