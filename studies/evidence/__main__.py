@@ -41,6 +41,7 @@ TABLES: dict[str, Table] = {
     "margins": (RESULTS, ("cifar10-margins",), tables.margins),
     "labels": (RESULTS, ("cifar10-labels",), tables.labels),
     "newsgroups": _judged("20news", judged.REAL_DATA, **NEWSGROUPS),
+    "newsgroups, three seeds": _judged("20news-short", judged.REAL_DATA, **NEWSGROUPS),
     "sizes": (RESULTS, ("cifar10-sizes",), tables.sizes),
     "mollification": (RESULTS, ("cifar10-mollification",), tables.mollification),
     "mollification types": (RESULTS, ("cifar10-mollification",), tables.mollification_types),
@@ -67,7 +68,7 @@ TABLES: dict[str, Table] = {
 # name: studies, what draws the figure
 FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
     "cifar10-labels": (("cifar10-labels",), figures.labels),
-    "20news": (("20news",), partial(figures.newsgroups, load_curves("20news"))),
+    "20news": (("20news-short",), partial(figures.newsgroups, load_curves("20news"))),
     "cifar10-sizes": (("cifar10-sizes",), figures.sizes),
     "cifar10-mollification": (("cifar10-mollification",), figures.mollification),
     "cifar10-spatial": (("cifar10-spatial",), figures.spatial),
