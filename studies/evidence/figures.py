@@ -69,7 +69,8 @@ def newsgroups(full: Curves, runs: Runs) -> Figure:
     bars.plot(
         list(map(float, papers)), range(len(runs)), "D", color=RED, ms=5, label="paper, as trained"
     )
-    bars.legend(fontsize=8)
+    bars.set_xlim(0, 25)
+    bars.legend(fontsize=8, loc="center right")
     colours = (BLUE, RED, GREEN, GOLD)
     for axes, name in ((ece, "validation_ece"), (accuracy, "validation_accuracy")):
         for (method, curves), colour in zip(full.items(), colours, strict=False):
