@@ -46,6 +46,7 @@ TABLES: dict[str, Table] = {
     "mollification": (RESULTS, ("cifar10-mollification",), tables.mollification),
     "mollification types": (RESULTS, ("cifar10-mollification",), tables.mollification_types),
     "spatial gains, scenes": _judged("spatial-gains-scenes", judged.AFTER_THE_PAPERS),
+    "spatial gains, CIFAR-10": _judged("spatial-gains-cifar10", judged.REAL_DATA),
     "spatial": (RESULTS, ("cifar10-spatial",), tables.spatial),
     "spatial sizes": (RESULTS, ("cifar10-spatial",), tables.spatial_sizes),
     "curvature": (RESULTS, (), curvature.curvature),
@@ -74,7 +75,11 @@ FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
     "cifar10-spatial": (("cifar10-spatial",), figures.spatial),
     "spatial-gains": (
         (),
-        partial(judged_figures.by_method, {"scenes": "spatial-gains-scenes"}, judged.GAINS),
+        partial(
+            judged_figures.by_method,
+            {"scenes": "spatial-gains-scenes", "CIFAR-10": "spatial-gains-cifar10"},
+            judged.GAINS,
+        ),
     ),
     "after-the-papers": (
         (),

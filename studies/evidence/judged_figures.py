@@ -15,10 +15,11 @@ def by_method(studies: Mapping[str, str], columns: Sequence[JudgedColumn]) -> Fi
     """A panel for each column, a colour for each study; a line where the first method stands.
 
     Args:
-        studies: the study by what the legend calls it; all of them with the same methods.
+        studies: the study by what the legend calls it; methods that one of them lacks are left out.
         columns: what the panels show.
     """
-    methods = list(columns[0].numbers(next(iter(studies.values()))))
+    of_each = [columns[0].numbers(study) for study in studies.values()]
+    methods = [name for name in of_each[0] if all(name in found for found in of_each)]
     figure, panels = plt.subplots(
         1,
         len(columns),
