@@ -2,15 +2,13 @@
 
 Run: python benchmarks/costs.py [--rounds 5]
 The methods of studies/cifar10.yaml with its network and batches, on scenes of the same size, in
-float32 with one thread. Times are taken in turn, and compared within a round; memory is what
-training steps take in a fresh process, beyond what it had with the data loaded.
+float32 with one thread. Times are taken in turn, and compared within a round; memory is what a
+training step keeps for the way back.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import resource
 import statistics
 import tempfile
 from collections.abc import Mapping
@@ -19,6 +17,7 @@ from typing import Any
 
 import torch
 from harness import print_table, write_results
+from torch import Tensor
 
 from sfumato.engine import RunConfig
 from sfumato.engine.config.run_config import training_content
@@ -78,23 +77,31 @@ def measured(configs: Mapping[str, RunConfig], rounds: int) -> list[dict[str, An
             "ms to predict an image": 1e3 * statistics.median(predict for _, predict in times),
             "training": ratio(name, 0),
             "predicting": ratio(name, 1),
+            "MB": kept_megabytes(methods[name]),
         }
         for name, times in found.items()
     ]
 
 
-def memory(config: RunConfig) -> float:
-    """Megabytes that training steps need, in a process of their own."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak, (config,))
+def kept_megabytes(method: Rehearsed) -> float:
+    """Of the tensors that one training step keeps for the way back, each counted once."""
+    kept: dict[int, int] = {}
+    steps: list[int] = []
 
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
 
-def _peak(config: RunConfig) -> float:
-    torch.set_num_threads(1)
-    method = Rehearsed(config)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    method.seconds()
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    def use(tensor: Tensor) -> Tensor:
+        if kept:  # the way back begins
+            steps.append(sum(kept.values()))
+            kept.clear()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, use):
+        method.seconds()
+    return max(steps) / 2**20
 
 
 def main() -> None:
@@ -104,8 +111,7 @@ def main() -> None:
     torch.set_num_threads(1)
     study = load_study(STUDY, [SCENES, "seeds=[0]", "train.precision=32-true"])
     configs = {run.method: run.config for run in plan(study)}
-    needed = {name: memory(config) for name, config in configs.items()}
-    rows = [{**row, "MB": needed[row["method"]]} for row in measured(configs, arguments.rounds)]
+    rows = measured(configs, arguments.rounds)
     print_table(rows)
     print(f"written to {write_results('costs', rows).name}")
 

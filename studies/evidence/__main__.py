@@ -59,6 +59,7 @@ TABLES: dict[str, Table] = {
     "objectness scenes": (RESULTS, ("objectness-scenes",), tables.objectness),
     "combinations": (RESULTS, ("cifar10-combinations",), tables.combinations),
     "combination effects": (RESULTS, ("cifar10-combinations",), tables.combination_effects),
+    "costs": (RESULTS, (), tables.costs),
     "methods": (README, ("cifar10-labels", "cifar10-combinations"), tables.methods),
     "after the papers": _judged("after-the-papers", judged.AFTER_THE_PAPERS),
     "after the papers, CIFAR-10": _judged("after-the-papers-cifar10", judged.REAL_DATA),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -24,6 +25,7 @@ from readings import (
     MCNLL,
     NLL,
     RANKING,
+    ROOT,
     WITHOUT_OBJECT,
     Column,
     Metrics,
@@ -250,3 +252,19 @@ def combination_effects(runs: Runs) -> str:
             row.append(f"{sign}{text} {verdict(change, column)}")
         rows.append(row)
     return table(["adding", *(column.title for column in columns)], rows)
+
+
+def costs() -> str:
+    """What each method costs beside cross entropy, from `benchmarks/costs.py`."""
+    rows = json.loads((ROOT / "benchmarks/results/costs.json").read_text())["rows"]
+    plain = rows[0]
+    cells = [
+        [
+            row["method"],
+            f"{row['training']:.2f}",
+            f"{row['predicting']:.2f}",
+            f"{row['MB'] / plain['MB']:.2f}",
+        ]
+        for row in rows
+    ]
+    return table(["method", "training time", "prediction time", "memory of training"], cells)
