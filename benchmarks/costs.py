@@ -1,6 +1,6 @@
 """What does each method cost beside cross entropy: training, predicting, memory?
 
-Run: python benchmarks/costs.py [--rounds 5]
+Run: python benchmarks/costs.py [--rounds 3]
 The methods of studies/cifar10.yaml with its network and batches, on scenes of the same size, in
 float32 with one thread. Times are taken in turn, and compared within a round; memory is what a
 training step keeps for the way back.
@@ -9,14 +9,13 @@ training step keeps for the way back.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from harness import print_table, write_results
+from harness import median_ms, median_ratio, print_table, write_results
 from torch import Tensor
 
 from sfumato.engine import RunConfig
@@ -60,26 +59,23 @@ class Rehearsed:
 
 def measured(configs: Mapping[str, RunConfig], rounds: int) -> list[dict[str, Any]]:
     methods = {name: Rehearsed(config) for name, config in configs.items()}
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in methods}
+    training: dict[str, list[float]] = {name: [] for name in methods}
+    predicting: dict[str, list[float]] = {name: [] for name in methods}
     for _ in range(rounds):
         for name, method in methods.items():
-            found[name].append(method.seconds())
-    base = found["cross entropy"]
-
-    def ratio(name: str, part: int) -> float:
-        pairs = zip(found[name], base, strict=True)
-        return statistics.median(own[part] / plain[part] for own, plain in pairs)
-
+            train, predict = method.seconds()
+            training[name].append(train)
+            predicting[name].append(predict)
     return [
         {
             "method": name,
-            "ms to train on an image": 1e3 * statistics.median(train for train, _ in times),
-            "ms to predict an image": 1e3 * statistics.median(predict for _, predict in times),
-            "training": ratio(name, 0),
-            "predicting": ratio(name, 1),
-            "MB": kept_megabytes(methods[name]),
+            "ms to train on an image": median_ms(training[name]),
+            "ms to predict an image": median_ms(predicting[name]),
+            "training": median_ratio(training[name], training["cross entropy"]),
+            "predicting": median_ratio(predicting[name], predicting["cross entropy"]),
+            "MB": kept_megabytes(method),
         }
-        for name, times in found.items()
+        for name, method in methods.items()
     ]
 
 
@@ -106,7 +102,7 @@ def kept_megabytes(method: Rehearsed) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     study = load_study(STUDY, [SCENES, "seeds=[0]", "train.precision=32-true"])

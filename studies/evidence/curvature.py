@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from readings import ROOT, load, load_curves, table
+from readings import content, load, load_curves, table
 
 from sfumato.report.statistics import t_interval
 
@@ -40,9 +39,8 @@ def curvature() -> str:
 
 def _eigenvalues(study: str) -> dict[str, dict[int, float]]:
     """By network and seed."""
-    path = ROOT / f"studies/results/{study}-hessian.json"
     found: dict[str, dict[int, float]] = {}
-    for title, numbers in sorted(json.loads(path.read_text())["summary"].items()):
+    for title, numbers in sorted(content(f"{study}-hessian")["summary"].items()):
         name, _, seed = title.rpartition(", seed ")
         found.setdefault(name, {})[int(seed)] = numbers["median top eigenvalue"]
     return found
@@ -52,9 +50,5 @@ def _ratio(smoothed: Mapping[int, float], plain: Mapping[int, float]) -> str:
     """The mean ratio over seeds with its 95 % t interval, both of logarithms."""
     logs: Sequence[float] = [math.log(smoothed[seed] / plain[seed]) for seed in smoothed]
     interval = t_interval(logs)
-    text = f"{math.exp(fmean(logs)):.1f}"
-    return (
-        text
-        if interval is None
-        else f"{text} [{', '.join(f'{math.exp(x):.1f}' for x in interval)}]"
-    )
+    shown = [f"{math.exp(value):.1f}" for value in (fmean(logs), *(interval or ()))]
+    return shown[0] if interval is None else f"{shown[0]} [{shown[1]}, {shown[2]}]"

@@ -5,12 +5,11 @@ They hold over seeds and images, for all comparisons of a column together.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from readings import ROOT, table
+from readings import content, table
 
 
 @dataclass(frozen=True)
@@ -44,18 +43,10 @@ SCALED = (
     JudgedColumn("T", "scaled.temperature", 1.0, 2),
 )
 GAINS = (ACCURACY, NLL, ECE)
-AFTER_THE_PAPERS = (ACCURACY, NLL, ECE, TRUE_ECE, AURC, *SCALED)
-REAL_DATA = (ACCURACY, NLL, ECE, AURC, *SCALED)
-ROBUST = (
-    *GAINS,
-    JudgedColumn("corrupted error %", "corrupted.error"),
-    JudgedColumn("corrupted NLL", "corrupted.nll", 1.0, 3),
-    JudgedColumn("corrupted RMS calibration error %", "corrupted.rmsce"),
-)
+AFTER_THE_PAPERS = (*GAINS, TRUE_ECE, AURC, *SCALED)
+REAL_DATA = (*GAINS, AURC, *SCALED)
 MAPS = (
-    ACCURACY,
-    NLL,
-    ECE,
+    *GAINS,
     JudgedColumn("ECE foreground %", "test.foreground_ece"),
     JudgedColumn("mIoU %", "test.mean_iou"),
     AURC,
@@ -64,8 +55,7 @@ MAPS = (
 
 def judged_rows(study: str) -> list[dict[str, Any]]:
     """What `sfumato report` says of each method."""
-    content = json.loads((ROOT / f"studies/results/{study}.json").read_text())
-    rows: list[dict[str, Any]] = content["judged"]
+    rows: list[dict[str, Any]] = content(study)["judged"]
     return rows
 
 
@@ -98,7 +88,7 @@ def _cell(found: list | None, column: JudgedColumn) -> str:
 
 def estimators() -> str:
     """How far each estimator of calibration is from the truth, and how often it ranks rightly."""
-    rows = json.loads((ROOT / "studies/results/true-calibration.json").read_text())["rows"]
+    rows = content("true-calibration")["rows"]
     sizes = sorted({row["size"] for row in rows})
     head = ["estimator", *(f"{what}, {n:,} images" for what in _MEASURES for n in sizes)]
     by_name: dict[str, list[str]] = {}

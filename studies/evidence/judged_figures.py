@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
+from figures import BLUE, GOLD, GREEN, RED
 from judged import JudgedColumn
 from matplotlib.figure import Figure
 
-COLOURS = ("#30607f", "#c4452f", "#5f8f3e", "#d9a441")
+COLOURS = (BLUE, RED, GREEN, GOLD)
 
 
 def by_method(studies: Mapping[str, str], columns: Sequence[JudgedColumn]) -> Figure:

@@ -75,18 +75,19 @@ MCNLL = Column("mCNLL %", _mcnll)
 
 def load(name: str) -> Runs:
     runs: Runs = {}
-    for run in _content(name)["runs"]:
+    for run in content(name)["runs"]:
         runs.setdefault(run["method"], {})[run["seed"]] = run["metrics"]
     return runs
 
 
 def load_curves(name: str, seed: int = 0) -> Curves:
-    return {run["method"]: run["curves"] for run in _content(name)["runs"] if run["seed"] == seed}
+    return {run["method"]: run["curves"] for run in content(name)["runs"] if run["seed"] == seed}
 
 
-def _content(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((ROOT / f"studies/results/{name}.json").read_text())
-    return content
+def content(name: str) -> dict[str, Any]:
+    """What `studies/results` has of a study."""
+    found: dict[str, Any] = json.loads((ROOT / f"studies/results/{name}.json").read_text())
+    return found
 
 
 def mean_text(values: Sequence[float], column: Column) -> str:
