@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sfumato.labels import ACLSLoss, acls_loss, acls_penalty, cross_entropy_loss
-from sfumato.labels.acls import is_ranked_wrongly
+from sfumato.labels.acls_regulariser import is_ranked_wrongly
 from sfumato.ops.softmax import softmax_summary
 
 FORMS = ("paper", "gradient", "released")

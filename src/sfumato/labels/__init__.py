@@ -2,11 +2,8 @@
 
 from types import ModuleType as _ModuleType
 
-from sfumato.labels.acls import (
-    ACLSLoss as ACLSLoss,
-    acls_loss as acls_loss,
-    acls_penalty as acls_penalty,
-)
+from sfumato.labels.acls import ACLSLoss as ACLSLoss, acls_loss as acls_loss
+from sfumato.labels.acls_regulariser import acls_penalty as acls_penalty
 from sfumato.labels.adafocal import (
     AdaFocalLoss as AdaFocalLoss,
     adafocal_loss as adafocal_loss,

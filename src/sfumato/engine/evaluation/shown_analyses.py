@@ -14,7 +14,7 @@ from sfumato import analysis
 from sfumato._core.evaluation_mode import evaluating
 from sfumato.engine.evaluation.subject import Effort, Subject
 from sfumato.labels import ACLSLoss
-from sfumato.labels.acls import acls_penalty
+from sfumato.labels.acls_regulariser import acls_penalty
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
