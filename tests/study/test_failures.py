@@ -16,7 +16,8 @@ import torch
 from torch.multiprocessing import ProcessExitedException
 
 from sfumato._core import files
-from sfumato.engine import RunDirectory, Trainer, load_checkpoint
+from sfumato.engine import Trainer, load_checkpoint
+from sfumato.engine.runs.epoch_records import EpochRecords
 from sfumato.engine.training import checkpoint
 from sfumato.study import StorageError, load_study, run as run_module, run_study, work
 from sfumato.study.claims import newest_claim
@@ -107,7 +108,7 @@ def test_full_disk_stops_the_study_and_harms_nothing(
         if place == "checkpoint":
             patched.setattr(checkpoint, "sync", full)
         elif place == "log":
-            patched.setattr(RunDirectory, "append_log", full)
+            patched.setattr(EpochRecords, "append", full)
         else:
             patched.setattr(files.np, "savez", full)
         with pytest.raises(StorageError, match=r"No space left.*same command again"):

@@ -120,14 +120,14 @@ def test_board_follows_jobs(study: Path, tmp_path: Path, jobs_of: JobsOf) -> Non
     with Board(jobs, slots=2, live=True, announce=lines.append) as board:
         board.began(jobs[0])
         jobs[0].training.mkdir(parents=True)
-        RunDirectory(jobs[0].training).append_log({"epoch": 0, "seconds": 30.0})
+        RunDirectory(jobs[0].training).records.append({"epoch": 0, "seconds": 30.0})
         text = _text(board.render())
         name, state, epoch, _, left = _cells(text, "plain, seed 0")
         assert (name, state, epoch, left) == ("plain, seed 0", "running", "1/2", "30 s")
         assert "1 running, 3 waiting" in text
         # 30 s of the first, two epochs of each of the others, two at a time.
         assert "about 1 min 45 s of training left" in text
-        RunDirectory(jobs[0].training).append_log({"epoch": 1, "seconds": 30.0})
+        RunDirectory(jobs[0].training).records.append({"epoch": 1, "seconds": 30.0})
         assert _cells(_text(board.render()), "plain, seed 0")[1] == "evaluating"
         board.ended(jobs[0], End("finished"))
         board.elsewhere(jobs[1], "other (process 3)")

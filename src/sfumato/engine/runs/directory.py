@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from sfumato._core.files import (
     read_json,
     read_json_lines,
     read_unless_damaged,
-    set_aside,
     write_arrays,
     write_atomically,
     write_json,
@@ -34,6 +33,7 @@ from sfumato._core.files import (
 )
 from sfumato._core.yaml_files import read_yaml, write_yaml
 from sfumato.engine.config.sections import content_hash
+from sfumato.engine.runs.epoch_records import EpochRecords
 
 Arrays = dict[str, np.ndarray]
 
@@ -72,6 +72,10 @@ class RunDirectory:
     @property
     def checkpoint(self) -> Path:
         return self.training / "checkpoint"
+
+    @property
+    def records(self) -> EpochRecords:
+        return EpochRecords(self.training)
 
     @property
     def finished(self) -> bool:
@@ -123,6 +127,10 @@ class RunDirectory:
         if any(content is None for content in found) and self.finished:
             (self.path / "metrics.json").rename(self.path / "metrics.json.before")
 
+    def log(self) -> list[dict[str, Any]]:
+        """The record of each epoch of the training."""
+        return self.records.read()
+
     def metrics(self) -> dict[str, Any]:
         return read_json(self.path / "metrics.json")
 
@@ -140,41 +148,6 @@ class RunDirectory:
     def write_error(self, trace: str) -> None:
         """Record why the run failed; a later success removes it."""
         write_text(self.path / "error.txt", trace)
-
-    def append_log(self, record: Mapping[str, Any]) -> None:
-        with (self.training / "log.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
-
-    def log(self) -> list[dict[str, Any]]:
-        path = self.training / "log.jsonl"
-        if not path.exists():
-            return []
-        # A line that another process is still writing has no end yet.
-        lines = path.read_bytes().splitlines(keepends=True)
-        found = [_record(line) for line in lines if line.endswith(b"\n")]
-        return [record for record in found if record is not None]
-
-    def rewind_log(self, epoch: int) -> None:
-        """Keep the records of finished epochs only, so that a resumed log has none twice."""
-        if (self.training / "log.jsonl").exists():
-            self._write_log([record for record in self.log() if record["epoch"] < epoch])
-
-    def repair_log(self) -> None:
-        """Set a damaged log aside and keep the records that can be read."""
-        path = self.training / "log.jsonl"
-        records = self.log()
-        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
-        lost = len(whole.splitlines()) - len(records)
-        if lost:
-            set_aside(
-                path,
-                f"the curves and times of {lost} epochs are lost, the weights are not affected",
-            )
-            self._write_log(records)
-
-    def _write_log(self, records: Sequence[Mapping[str, Any]]) -> None:
-        text = "".join(json.dumps(record) + "\n" for record in records)
-        write_text(self.training / "log.jsonl", text)
 
     def write_predictions(
         self,
@@ -280,15 +253,6 @@ class RunDirectory:
             "inference_seconds_per_image": inference
             and inference["seconds"] / max(1, inference["images"]),
         }
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    """A line of the log; None where it is damaged."""
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) and "epoch" in record else None
 
 
 def _read_part(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from torch import nn
 from sfumato.engine.config.run_config import RunConfig, training_content
 from sfumato.engine.config.sections import content_hash
 from sfumato.engine.runs.directory import TRAININGS, RunDirectory
+from sfumato.engine.runs.epoch_records import EpochRecords
 from sfumato.engine.runs.networks import TrainedNetwork, load_network, read_config
 from sfumato.engine.training.checkpoint import load_checkpoint
 from sfumato.predictions import DeepEnsemble, MCDropout
@@ -91,7 +92,7 @@ def load_members(
 
 def training_seconds(config: RunConfig, root: Path) -> float:
     """What all networks of a run's ensemble took to train."""
-    logs = [RunDirectory(path).log() for path in member_trainings(config, root)]
+    logs = [EpochRecords(path).read() for path in member_trainings(config, root)]
     return sum(record.get("seconds", 0.0) for log in logs for record in log)
 
 

@@ -18,7 +18,7 @@ class TrainingLog:
         self._active = active
         self._board: Any = None
         if active:
-            run.rewind_log(start_epoch)
+            run.records.rewind(start_epoch)
             if importlib.util.find_spec("tensorboard") is not None:
                 from torch.utils.tensorboard import SummaryWriter
 
@@ -30,7 +30,7 @@ class TrainingLog:
         """Append the record of one epoch."""
         if not self._active:
             return
-        self._run.append_log(record)
+        self._run.records.append(record)
         if self._board is not None:
             for name, value in record.items():
                 if name != "epoch":

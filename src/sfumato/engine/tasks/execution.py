@@ -55,7 +55,7 @@ def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
             known = read_unless_damaged(file, read_json, "it is written anew") or {}
             if "versions" not in known:
                 write_json(file, {**environment_facts(fabric), **known})
-        directory.repair_log()
+        directory.records.repair()
     task = TASKS[config.task]
     with searching(config.modules):
         task(fabric, config, directory, show and fabric.is_global_zero)
