@@ -36,6 +36,11 @@ def set_data_root(root: Path | None) -> None:
     os.environ[DATA_ROOT] = str(folder.resolve())
 
 
+def say_line(line: str) -> None:
+    """Print a line as it is, whatever brackets it holds; a narrow terminal breaks it itself."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 def say_where(what: str, path: Path) -> None:
     """Print where something was written; a path is text, whatever brackets it holds."""
     console.print(Text.assemble(f"{what}: ", (str(path), "bold")), soft_wrap=True)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.text import Text
 
 from sfumato.cli.pages import OpenPage, open_page
-from sfumato.cli.shared import DataRoot, Quiet, console, say_where, set_data_root
+from sfumato.cli.shared import DataRoot, Quiet, say_line, say_where, set_data_root
+from sfumato.cli.study_runs import run_and_report, show_report
 
-_INTERRUPTED = 130  # as a shell says that SIGINT ended a command
 Workers = Annotated[
     int | None, typer.Option(help="Runs at a time; one per core, up to four, by default.", min=1)
 ]
@@ -57,7 +55,7 @@ def quickstart(
     folder = out or Path("quickstart-tiny" if tiny else "quickstart")
     changes, only = (_TINY, _TINY_METHODS) if tiny else ((), ())
     with resources.as_file(resources.files("sfumato.study").joinpath("quickstart.yaml")) as path:
-        page = _run_and_report(
+        page = run_and_report(
             path,
             folder,
             changes,
@@ -68,8 +66,8 @@ def quickstart(
             rehearse=not tiny,  # timing its steps would take as long as they do
         )
     if tiny:
-        _say("Tiny: one epoch, one seed, 100 test images. These numbers decide nothing.")
-    _say("Next: sfumato new my-study --data FOLDER writes such a study for your own images.")
+        say_line("Tiny: one epoch, one seed, 100 test images. These numbers decide nothing.")
+    say_line("Next: sfumato new my-study --data FOLDER writes such a study for your own images.")
     if page is not None:
         open_page(page, open_report)
 
@@ -96,9 +94,9 @@ def new(
     text = study_text(name, str(data), facts)
     path.write_text(text, encoding="utf-8")
     for line in remarks(str(data), facts):
-        _say(line)
+        say_line(line)
     say_where("Study", path)
-    _say(f"Next: sfumato check {path}, then sfumato run {path}")
+    say_line(f"Next: sfumato check {path}, then sfumato run {path}")
 
 
 def run(
@@ -140,7 +138,7 @@ def run(
     changes = list(overrides or [])
     changes += [] if seeds is None else [f"seeds={parse_seeds(seeds)}"]
     changes += [] if epochs is None else [f"train.epochs={epochs}"]
-    _run_and_report(
+    run_and_report(
         study,
         out,
         changes,
@@ -177,7 +175,7 @@ def check(
     set_data_root(data)
     content = load_study(study, overrides or [])
     runs = check_study(content, probe=probe)
-    _say(f"{study}: {len(content.methods)} methods, {runs} runs, no mistakes found")
+    say_line(f"{study}: {len(content.methods)} methods, {runs} runs, no mistakes found")
 
 
 def schema(
@@ -214,7 +212,7 @@ def report(
     Example: `sfumato report runs/first`, `sfumato report runs/a runs/b --format csv --out ab.csv`
     """
     if form == "html":
-        _show(folders, out)
+        show_report(folders, out)
         return
     from sfumato.report import compare_methods, read_studies
     from sfumato.report.export import FORMATS, write_table
@@ -226,81 +224,3 @@ def report(
             typer.echo(FORMATS[form](findings), nl=False)
         else:
             write_table(findings, form, out)
-
-
-def _run_and_report(
-    path: Path,
-    out: Path | None,
-    overrides: Sequence[str] = (),
-    only: Sequence[str] = (),
-    *,
-    workers: int | None,
-    threads: int | None,
-    ray: str | None = None,
-    dry_run: bool = False,
-    quiet: bool,
-    rehearse: bool = True,
-) -> Path | None:
-    """The page that was written; None where there is none to look at."""
-    from sfumato.study import default_workers, load_study, run_study
-    from sfumato.study.launched import launched_rank
-    from sfumato.study.preview import preview
-
-    study = load_study(path, overrides)
-    folder = out or Path("runs") / study.name
-    count = workers or default_workers()
-    with console.status("Looking at data and devices, and timing a few steps of each method"):
-        table = preview(
-            study,
-            folder,
-            only=only,
-            workers=count,
-            threads=threads,
-            probe=rehearse and not quiet and not launched_rank(),
-            devices=ray is None,
-        )
-    if not launched_rank():
-        console.print(table)
-    if dry_run:
-        return None
-    try:
-        outcome = run_study(
-            study,
-            folder,
-            workers=count,
-            threads=threads,
-            only=only,
-            ray=ray,
-            show=not quiet,
-            announce=_say,
-        )
-    except KeyboardInterrupt:
-        _say("Interrupted. The same command goes on from here: finished runs and epochs are kept.")
-        raise typer.Exit(_INTERRUPTED) from None
-    if launched_rank():  # under torchrun the first process reports for all
-        return None
-    page = _show([outcome.folder], None)
-    if outcome.failed:
-        names = "; ".join(f"{run.method}, seed {run.seed}" for run in outcome.failed)
-        console.print(f"Without results: {names}", markup=False, style="red")
-        raise typer.Exit(1)
-    return page
-
-
-def _say(line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _show(folders: list[Path], out: Path | None) -> Path:
-    from sfumato.report import compare_methods, read_studies, recommend, write_report
-    from sfumato.report.read import understood
-    from sfumato.report.table import results_tables
-
-    with understood(folders):
-        findings = compare_methods(read_studies(folders))
-        for table in results_tables(findings):
-            console.print(table)
-        console.print(Text(recommend(findings).text))
-        page = write_report(folders, out)
-    say_where("Report", page)
-    return page
