@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from sfumato.data import ArrayDataset
 from sfumato.engine.config.attack_sections import AttackConfig, FrequencyConfig
 from sfumato.engine.evaluation.attacked import Changer, measure_attack, measure_bands
 from sfumato.engine.evaluation.replicates import Replicates
-from sfumato.engine.runs.directory import Arrays, RunDirectory
+from sfumato.engine.runs.directory import Arrays, Predictions, RunDirectory
 from sfumato.engine.runs.progress import progress_bar
 
 
@@ -127,3 +128,10 @@ class ChangedImages:
 
         whole = {**self.content, "images": len(self.part), **content}
         return self.run.keep_arrays(what, whole, seeded)
+
+
+def right_images(found: Predictions, dataset: ArrayDataset) -> Tensor:
+    """(N,) whether each image is right, in the order of the data and not of predictions."""
+    right = torch.empty(len(dataset), dtype=torch.bool)
+    right[dataset.index.argsort(stable=True)] = found.logits.argmax(1) == found.labels
+    return right

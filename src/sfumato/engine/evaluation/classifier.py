@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from sfumato._core.seeds import fold_seed
 from sfumato.data import ArrayDataset, TensorLoader, context_only
 from sfumato.engine.config.sections import content_hash
 from sfumato.engine.evaluation.attacked import Changer
-from sfumato.engine.evaluation.changed_images import ChangedImages
+from sfumato.engine.evaluation.changed_images import ChangedImages, right_images
 from sfumato.engine.evaluation.context import evaluate_context, objectness_metrics, objectness_of
 from sfumato.engine.evaluation.damaged_images import DamagedImages
 from sfumato.engine.evaluation.measured import Measured
@@ -23,20 +23,19 @@ from sfumato.engine.evaluation.mistakes import write_mistakes
 from sfumato.engine.evaluation.other_sets import measure_other
 from sfumato.engine.evaluation.own import evaluate_own
 from sfumato.engine.evaluation.predict import predict, predict_here
+from sfumato.engine.evaluation.predictors import Predictors
 from sfumato.engine.evaluation.prepared import passes_per_image
 from sfumato.engine.evaluation.ranking import measure_normalised
 from sfumato.engine.evaluation.replicates import Replicates
+from sfumato.engine.evaluation.scaled import SCALED_SPLITS, fitted_scaler, measure_scaled
 from sfumato.engine.evaluation.split_metrics import measure_split, posterior_of, reliability_bins
-from sfumato.engine.evaluation.stochastic import LogProbabilities, SampleCurve
 from sfumato.engine.evaluation.stored_sets import StoredSets, open_stored
 from sfumato.engine.fabric import Fabric
-from sfumato.engine.runs.directory import Predictions, RunDirectory
+from sfumato.engine.runs.directory import RunDirectory
 from sfumato.engine.runs.progress import progress_bar
-from sfumato.predictions import DeepEnsemble, MCDropout, TemperatureScaler
+from sfumato.predictions import TemperatureScaler
 
 _OF_TRAINING = ("accuracy", "nll", "ece", "aece")
-_SPLITS = {"nll": "scaled", "ece": "scaled_by_ece"}
-_SCALED = ("nll", "ece", "aece", "aurc", "accuracy_at_80", "true_calibration_error", "true_ece")
 
 
 @dataclass
@@ -62,10 +61,8 @@ class Evaluator:
     metrics: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.averaging = self._averaging()
-        averaging = self.averaging
-        self.predictor = self.network if averaging is None else LogProbabilities(averaging)
-        self.curve: SampleCurve | None = None
+        self.predictors = Predictors(self.network, self.config)
+        self.predictor = self.predictors.usual
         self.replicates = Replicates(self.config.evaluate.resamples)
         self.others: dict[str, Tensor | None] = {}  # the true probabilities of further test sets
 
@@ -94,7 +91,8 @@ class Evaluator:
     def begin(self, name: str) -> nn.Module:
         """What predicts a split, with the random numbers of that split."""
         self._seed(name)
-        return self._curve_predictor() if name == "test" else self.predictor
+        with_curve = name == "test" and self.fabric.world_size == 1
+        return self.predictors.with_curve() if with_curve else self.predictor
 
     def measure(self, name: str, dataset: ArrayDataset) -> None:
         """Measure the kept predictions of a split."""
@@ -137,15 +135,18 @@ class Evaluator:
     def finish(self, test: ArrayDataset) -> dict[str, Any]:
         """The evaluations that one process does alone, and all metrics of the run."""
         wanted = self.config.evaluate
-        if sizes := self._sizes():
+        if sizes := self.predictors.sizes:
             # How many samples a prediction takes decides the passes, smaller ensembles included.
             content = {"sizes": sizes, "passes of": self.config.predict.model_dump(mode="json")}
             self.metrics["ensemble"] = self.run.keep(
-                "ensemble", content, lambda: self._ensemble_curve(test, sizes)
+                "ensemble", content, lambda: self._ensemble_curve(test)
             )
         if wanted.context:
             self._context(test)
-        scalers = {_SPLITS[method]: self._fitted_scaler(method) for method in wanted.temperatures}
+        scalers = {
+            SCALED_SPLITS[method]: fitted_scaler(self.run, method, wanted.all_bins)
+            for method in wanted.temperatures
+        }
         for split, scaler in scalers.items():
             self.metrics[split] = {
                 "temperature": scaler.temperature,
@@ -179,7 +180,7 @@ class Evaluator:
         if wanted.perturbation_names or stored.perturbed is not None:
             self.metrics["perturbed"] = damaged.perturbations(stored.perturbed)
         if wanted.attacks:
-            right = self._right(test)[: len(part)]
+            right = right_images(self.run.read_predictions("test"), test)[: len(part)]
             self.metrics["attacked"] = self._changed(part).attacks(wanted.attacks, right)
         if wanted.frequency is not None:
             self.metrics["frequency"] = self._changed(part).bands(wanted.frequency)
@@ -205,23 +206,18 @@ class Evaluator:
         content = {"predict": self.config.predict.model_dump(mode="json"), "own": spec}
         return self.run.keep(what, content, compute)
 
-    def _fitted_scaler(self, method: Literal["nll", "ece"]) -> TemperatureScaler:
-        """With the temperature that suits the validation set best, by NLL or by ECE."""
-        held_out = self.run.read_predictions("validation")
-        scaler = TemperatureScaler(method, num_bins=self.config.evaluate.all_bins[0])
-        return scaler.fit(held_out.logits, held_out.labels)
-
     def _other(
         self, name: str, posterior: Tensor | None, scalers: Mapping[str, TemperatureScaler]
     ) -> None:
         """A further test set, and after each temperature where it has labels."""
+        bins = self.config.evaluate.all_bins
         self.metrics[name] = measure_other(
             self.run.read_predictions(name),
             posterior=posterior,
-            scaler=scalers.get("scaled") or self._fitted_scaler("nll"),
+            scaler=scalers.get("scaled") or fitted_scaler(self.run, "nll", bins),
             replicates=self.replicates,
             split=name,
-            bins=self.config.evaluate.all_bins,
+            bins=bins,
         )
         if "accuracy" in self.metrics[name]:
             for split, scaler in scalers.items():
@@ -231,13 +227,12 @@ class Evaluator:
     def _scaled(
         self, split: str, scaler: TemperatureScaler, name: str, posterior: Tensor | None
     ) -> dict[str, Any]:
-        found = self.run.read_predictions(name)
-        return measure_split(
-            Predictions(scaler(found.logits), found.labels, found.index),
+        return measure_scaled(
+            self.run.read_predictions(name),
+            scaler,
+            split=split,
             posterior=posterior,
             replicates=self.replicates,
-            split=split,
-            names=_SCALED,
             bins=self.config.evaluate.all_bins,
         )
 
@@ -256,20 +251,13 @@ class Evaluator:
             show=self.show,
         )
 
-    def _right(self, test: ArrayDataset) -> Tensor:
-        """Whether each test image is right, in the order of the data and not of predictions."""
-        found = self.run.read_predictions("test")
-        right = torch.empty(len(test), dtype=torch.bool)
-        right[test.index.argsort(stable=True)] = found.logits.argmax(1) == found.labels
-        return right
-
     def _changed(self, part: ArrayDataset) -> ChangedImages:
         """Gradients need the memory of a training step, so batches are not larger than there."""
         batch = min(self.corrupted_batch, self.config.train.batch_size)
         batch = max(1, batch // passes_per_image(self.config.predict))
         # A wrapper for several processes waits for the others, which take no part here.
-        alone = self.fabric.world_size == 1 or self.averaging is not None
-        model = self.predictor if alone else self._plain()
+        alone = self.fabric.world_size == 1 or self.predictors.averaging is not None
+        model = self.predictor if alone else self.predictors.plain
         return ChangedImages(
             Changer(model, self.mean, self.std, batch, self.fabric.device),
             part,
@@ -300,38 +288,12 @@ class Evaluator:
         content = {"predict": self.config.predict.model_dump(mode="json")}
         self.metrics["context"] = self.run.keep("context", content, compute)
 
-    def _averaging(self) -> MCDropout | DeepEnsemble | None:
-        """What averages the probabilities of several passes, where something does."""
-        plain, samples = self._plain(), self.config.predict.mc_dropout
-        if isinstance(plain, DeepEnsemble):
-            return plain
-        return None if samples is None else MCDropout(plain, samples)
-
-    def _sizes(self) -> list[int]:
-        """Of the ensembles that are measured."""
-        if isinstance(self.averaging, DeepEnsemble):
-            return list(range(1, len(self.averaging.models) + 1))
-        return self.config.evaluate.ensemble_sizes
-
-    def _curve_predictor(self) -> nn.Module:
-        """The predictor; where its passes also give the smaller ensembles that are wanted, both."""
-        sizes, averaging = self._sizes(), self.averaging
-        if averaging is None or not sizes or self.fabric.world_size > 1:
-            return self.predictor
-        if isinstance(averaging, MCDropout) and max(sizes) > averaging.samples:
-            return self.predictor
-        self.curve = SampleCurve(averaging, sizes)
-        return self.curve
-
-    def _ensemble_curve(self, test: ArrayDataset, sizes: list[int]) -> dict[str, Any]:
+    def _ensemble_curve(self, test: ArrayDataset) -> dict[str, Any]:
         """From the passes of the prediction, or from the same passes made again."""
-        if self.curve is None:
+        curve = self.predictors.curve
+        if curve is None:
             self._seed("test")
-            averaging = self.averaging
-            if not isinstance(averaging, DeepEnsemble):
-                samples = max(*sizes, self.config.predict.mc_dropout or 1)
-                averaging = MCDropout(self._plain(), samples)
-            self.curve = SampleCurve(averaging, sizes)
+            curve = self.predictors.new_curve()
             loader = TensorLoader(
                 test,
                 self.config.train.batch_size,
@@ -341,10 +303,5 @@ class Evaluator:
                 device=self.fabric.device,
             )
             with progress_bar("ensemble sizes", len(loader), show=self.show) as bar:
-                predict_here(self.curve, loader, bar)
-        return self.curve.measure(test.labels[:])
-
-    def _plain(self) -> nn.Module:
-        """The network without the wrapper that Fabric puts around it."""
-        inner = getattr(self.network, "module", self.network)
-        return inner if isinstance(inner, nn.Module) else self.network
+                predict_here(curve, loader, bar)
+        return curve.measure(test.labels[:])
