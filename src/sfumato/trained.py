@@ -15,7 +15,8 @@ from sfumato._core.checks import check_integer
 from sfumato._core.spec import Spec
 from sfumato.data import DataSplits
 from sfumato.engine import RunDirectory, TrainConfig, parse
-from sfumato.engine.config.run_config import EvaluateConfig, PredictConfig
+from sfumato.engine.config.evaluate_section import EvaluateConfig
+from sfumato.engine.config.predict_section import PredictConfig
 from sfumato.engine.evaluation.given_data import Split, as_given
 from sfumato.engine.evaluation.given_model import GivenModel, as_network, device_of, members_of
 from sfumato.engine.evaluation.given_run import GivenEvaluation

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 
+from sfumato.engine.config.part import Part
 from sfumato.engine.config.part_kinds import PLURALS
-from sfumato.engine.config.parts import Part, parts
+from sfumato.engine.config.parts import parts
 
 
 def catalogue() -> dict[str, dict[str, str]]:

@@ -19,7 +19,7 @@ from sfumato.engine import (
     parse,
     training_content,
 )
-from sfumato.engine.config.run_config import EvaluateConfig
+from sfumato.engine.config.evaluate_section import EvaluateConfig
 from sfumato.engine.runs.ensembles import member_config
 from sfumato.study.extended import merge_recipe, read_extended
 

@@ -13,9 +13,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from sfumato.data import SOURCES
 from sfumato.engine import RunConfig, RunDirectory, parse, run
 from sfumato.engine.config.components import build_loss, build_part
+from sfumato.engine.config.part import SUPPLIED, Part
 from sfumato.engine.config.part_kinds import PLURALS, SPEC_KINDS, Kind
-from sfumato.engine.config.parts import PARTS, SUPPLIED, Part, find_part, parts, resolve_part
-from sfumato.engine.config.run_config import PredictConfig, TemporalConfig
+from sfumato.engine.config.parts import PARTS, find_part, parts, resolve_part
+from sfumato.engine.config.predict_section import PredictConfig, TemporalConfig
 from sfumato.study.catalogue import catalogue
 from sfumato.study.schema import study_schema
 

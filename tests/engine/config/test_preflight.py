@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sfumato.engine import ConfigError, RunConfig
-from sfumato.engine.config import preflight
+from sfumato.engine.config import preflight_data, preflight_networks
 from sfumato.engine.config.preflight import check_runs
 from sfumato.engine.config.sections import parse
 from sfumato.engine.runs.splits import load_splits
@@ -205,8 +205,10 @@ def test_each_source_and_network_is_looked_at_once(
 
         return call
 
-    monkeypatch.setattr(preflight, "load_splits", counted("data", preflight.load_splits))
-    monkeypatch.setattr(preflight, "build_network", counted("model", preflight.build_network))
+    monkeypatch.setattr(preflight_data, "load_splits", counted("data", preflight_data.load_splits))
+    monkeypatch.setattr(
+        preflight_networks, "build_network", counted("model", preflight_networks.build_network)
+    )
     losses = ("cross_entropy", "focal", "mbls")
     check_runs([RunConfig(**tiny, loss=loss, seed=seed) for loss in losses for seed in range(2)])
     assert calls == ["data", "model"]

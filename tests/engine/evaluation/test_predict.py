@@ -12,7 +12,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from sfumato.data import TensorLoader, scenes
-from sfumato.engine.config.run_config import PredictConfig
+from sfumato.engine.config.predict_section import PredictConfig
 from sfumato.engine.evaluation.context import evaluate_context
 from sfumato.engine.evaluation.pixels import PixelEvaluator, measure_pixels
 from sfumato.engine.evaluation.predict import predict

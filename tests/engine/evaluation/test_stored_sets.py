@@ -13,8 +13,8 @@ import torch
 from sfumato.corruptions import corrupt, perturb, write_corrupted
 from sfumato.data import ArrayDataset, load_data
 from sfumato.engine import ConfigError, RunConfig, parse, run
+from sfumato.engine.config.evaluate_section import EvaluateConfig
 from sfumato.engine.config.preflight import check_runs
-from sfumato.engine.config.run_config import EvaluateConfig
 from sfumato.engine.evaluation import damaged_images
 from sfumato.engine.evaluation.stored_sets import open_stored
 from sfumato.engine.runs.networks import load_network

@@ -189,7 +189,7 @@ def test_new_keys_leave_the_names_of_other_runs_alone(tiny: Content) -> None:
 
 
 def test_single_images_have_no_past(tmp_path: Path, small: Content) -> None:
-    from sfumato.engine.config.run_config import TemporalConfig
+    from sfumato.engine.config.predict_section import TemporalConfig
     from sfumato.engine.evaluation.pixels import smooth_streams
 
     data = load_data(small["data"]).test

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sfumato.engine.config.parts import Part, find_part, parts
+from sfumato.engine.config.part import Part
+from sfumato.engine.config.parts import find_part, parts
+from sfumato.engine.config.rules import require
 
 if TYPE_CHECKING:
     from sfumato.engine.config.run_config import RunConfig
@@ -18,20 +20,20 @@ def check_input_kind(config: RunConfig, *, is_text: bool) -> None:
     """
     model = find_part("model", config.model["name"])
     if not is_text:
-        _require(
+        require(
             not _reads_texts(model),
             f"model {model.name} reads texts, and data {config.data['name']} has images: choose "
             "another network",
         )
         return
     networks = " or ".join(name for name, part in parts("model").items() if _reads_texts(part))
-    _require(
+    require(
         _reads_texts(model) or not model.takes("in_channels"),
         f"model {model.name} takes images, and data {config.data['name']} has texts: choose "
         f"{networks}, or your own network of tokens",
     )
     for section, does in _pixel_sections(config).items():
-        _require(
+        require(
             does is None,
             f"{section} {does}, and data {config.data['name']} has texts: leave it out",
         )
@@ -59,8 +61,3 @@ def _pixel_sections(config: RunConfig) -> dict[str, str | None]:
         "evaluate.context": (wanted.context, "paints over objects in images"),
     }
     return {section: does if used else None for section, (used, does) in uses.items()}
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)

@@ -24,9 +24,9 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-def _absent(value: Any) -> bool:
-    """Keys that came later are left out where they are not set: older runs keep their names."""
-    return value is None or value == []
+def is_unused(value: Any) -> bool:
+    """Of keys that came later: they are left out where unused, so that older runs keep names."""
+    return value is None or value is False or value == [] or value == {}
 
 
 class TrainCopies(Strict):
@@ -72,13 +72,13 @@ class TrainConfig(Strict):
     devices: int | Literal["auto"] = 1
     strategy: str = "auto"
     num_nodes: int = Field(1, ge=1)
-    freeze: list[str] = Field([], exclude_if=_absent)
-    head_learning_rate: float | None = Field(None, gt=0, exclude_if=_absent)
-    ema: float | None = Field(None, gt=0, lt=1, exclude_if=_absent)
-    swa: int | None = Field(None, ge=2, exclude_if=_absent)
-    best: Literal["accuracy", "nll", "scaled_nll"] | None = Field(None, exclude_if=_absent)
-    sam: float | None = Field(None, gt=0, exclude_if=_absent)
-    copies: TrainCopies | None = Field(None, exclude_if=_absent)
+    freeze: list[str] = Field([], exclude_if=is_unused)
+    head_learning_rate: float | None = Field(None, gt=0, exclude_if=is_unused)
+    ema: float | None = Field(None, gt=0, lt=1, exclude_if=is_unused)
+    swa: int | None = Field(None, ge=2, exclude_if=is_unused)
+    best: Literal["accuracy", "nll", "scaled_nll"] | None = Field(None, exclude_if=is_unused)
+    sam: float | None = Field(None, gt=0, exclude_if=is_unused)
+    copies: TrainCopies | None = Field(None, exclude_if=is_unused)
 
     @model_validator(mode="after")
     def _possible(self) -> TrainConfig:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.data import ArrayDataset, DataSplits
-from sfumato.engine.config.run_config import EvaluateConfig, RunConfig
+from sfumato.engine.config.evaluate_section import EvaluateConfig
+from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.evaluation.classifier import Evaluator
 from sfumato.engine.evaluation.predict import predict
 from sfumato.engine.evaluation.prepared import passes_per_image, prepare_network

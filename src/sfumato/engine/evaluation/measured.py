@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from sfumato.engine.config.run_config import EvaluateConfig, PredictConfig
+from sfumato.engine.config.evaluate_section import EvaluateConfig
+from sfumato.engine.config.predict_section import PredictConfig
 from sfumato.engine.config.sections import TrainConfig
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sfumato._core.files import write_atomically
 from sfumato.data import ArrayDataset, Sample, TensorLoader
-from sfumato.engine.config.run_config import PredictConfig, TemporalConfig
+from sfumato.engine.config.predict_section import PredictConfig, TemporalConfig
 from sfumato.engine.evaluation.pixel_sums import NO_VOID, PixelSums
 from sfumato.engine.evaluation.predict import predict_batches
 from sfumato.engine.evaluation.stochastic import LogProbabilities, log_probabilities

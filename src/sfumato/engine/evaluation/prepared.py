@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from sfumato.data import TensorLoader
-from sfumato.engine.config.run_config import PredictConfig
+from sfumato.engine.config.predict_section import PredictConfig
 from sfumato.engine.evaluation.predict import predict
 from sfumato.engine.evaluation.stochastic import LogProbabilities
 from sfumato.engine.fabric import Fabric

@@ -19,7 +19,7 @@ from sfumato.corruptions.stored_sequences import (
     stored_perturbations,
 )
 from sfumato.data.normalise import Normalise
-from sfumato.engine.config.run_config import EvaluateConfig
+from sfumato.engine.config.evaluate_section import EvaluateConfig
 from sfumato.engine.evaluation.steadiness import measure_steadiness
 
 
