@@ -43,6 +43,12 @@ SCALED = (
     JudgedColumn("T", "scaled.temperature", 1.0, 2),
 )
 GAINS = (ACCURACY, NLL, ECE)
+CORRUPTED = (
+    JudgedColumn("corrupted error %", "corrupted.error"),
+    JudgedColumn("corrupted NLL", "corrupted.nll", 1.0, 3),
+    JudgedColumn("corrupted calibration error %", "corrupted.rmsce"),
+)
+CHOICE = (*GAINS, AURC, *CORRUPTED)
 AFTER_THE_PAPERS = (*GAINS, TRUE_ECE, AURC, *SCALED)
 REAL_DATA = (*GAINS, AURC, *SCALED)
 MAPS = (
