@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sfumato.report import read_study
 from sfumato.report.findings import Findings, Row, compare_methods
-from sfumato.report.read import MethodResults, RunResult, StudyResults
 from sfumato.report.statistics import SYMBOLS
+from sfumato.report.temperature import with_temperature
 
 LEFT_OUT = ("reliability",)
 CURVES = ("train_accuracy", "validation_accuracy", "validation_ece")
-SCALED, UNCHANGED = "scaled.", "test.accuracy"  # a temperature never changes the predicted classes
 
 
 def collect(folder: Path) -> dict[str, Any]:
@@ -40,33 +38,6 @@ def collect(folder: Path) -> dict[str, Any]:
     ]
     findings = compare_methods(with_temperature(results))
     return {"study": results.study, "runs": runs, "judged": judged(findings)}
-
-
-def with_temperature(results: StudyResults) -> StudyResults:
-    """With the first method after a temperature as a method of its own, where its runs have that.
-
-    Is a loss better than a temperature? Both are compared with the same network without either.
-    """
-    first, *others = results.methods
-    if not first.runs or any("scaled" not in run.metrics for run in first.runs):
-        return results
-    scaled = MethodResults(f"{first.name}, temperature", [_scaled(run) for run in first.runs])
-    return replace(results, methods=[first, scaled, *others])
-
-
-def _scaled(run: RunResult) -> RunResult:
-    """What a run measured after its temperature, in place of what it measured without."""
-    found = run.metrics["scaled"]
-    measured = {key: value for key, value in found.items() if key != "corrupted"}
-    metrics = {"test": {"accuracy": run.metrics["test"]["accuracy"], **measured}}
-    if "corrupted" in found:
-        metrics["corrupted"] = found["corrupted"]
-    replicates = {UNCHANGED: run.replicates[UNCHANGED]} if run.replicates else {}
-    for key, draws in run.replicates.items():
-        if key.startswith(SCALED):
-            name = key.removeprefix(SCALED)
-            replicates[name if name.startswith("corrupted.") else f"test.{name}"] = draws
-    return replace(run, metrics=metrics, replicates=replicates)
 
 
 def judged(findings: Findings) -> list[dict[str, Any]]:

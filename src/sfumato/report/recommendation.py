@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sfumato.report.beside_temperature import BesideTemperature, compare_temperatures, titled
 from sfumato.report.columns import Column
 from sfumato.report.findings import Findings, Row
 from sfumato.report.inference import LEVEL
@@ -41,22 +42,38 @@ def recommend(findings: Findings) -> Recommendation:
     """The method that is measurably better somewhere and measurably worse nowhere; else say so.
 
     Only metrics of `DECIDING` count. A method with gains and losses is named as a trade, never as
-    a recommendation.
+    a recommendation; nor is one recommended that is nowhere measurably better than the baseline
+    after a temperature, where that is better than the baseline already.
     """
     columns = [column for column in findings.columns if column.id in DECIDING]
     compared = [row for row in findings.rows if row.differences]
     baseline = next((row.name for row in findings.rows if row.baseline is None), "")
     if not compared or not columns:
         return Recommendation(None, "There is nothing to compare yet.", [], "", "")
+    temperatures = compare_temperatures(findings, columns)
     clean = [r for r in compared if _gains(r, columns) and not _losses(r, columns)]
-    if clean:
-        best = min(clean, key=lambda row: (-len(_gains(row, columns)), _tie_break(row, findings)))
+    trained = [r for r in clean if not _is_matched(r, temperatures)]
+    certainty = _certainty(findings, compared, columns)
+    if trained:
+        best = min(trained, key=lambda row: (-len(_gains(row, columns)), _tie_break(row, findings)))
+        beside = temperatures.get(str(best.baseline))
+        reasons = [
+            _evidence(best, columns),
+            *([] if beside is None else [beside.against(best.name)]),
+            *_runners_up([row for row in clean if row is not best]),
+            *_trades(compared, columns),
+        ]
         return Recommendation(
-            best.name,
-            f"Use {best.name}.",
-            [_evidence(best, columns), *_runners_up(clean, best), *_trades(compared, columns)],
-            _cost(best, findings),
-            _certainty(findings, compared, columns),
+            best.name, f"Use {best.name}.", reasons, _cost(best, findings), certainty
+        )
+    helping = next((each for each in temperatures.values() if each.helps), None)
+    if helping is not None:
+        return Recommendation(
+            helping.name,
+            f"Fit one temperature to {helping.baseline}.",
+            [helping.alone, *_runners_up(clean), *_trades(compared, columns)],
+            "It costs a few seconds, on predictions of held-out images.",
+            certainty,
         )
     return Recommendation(
         None,
@@ -64,8 +81,14 @@ def recommend(findings: Findings) -> Recommendation:
         f"stay with {baseline}, or add seeds.",
         [*_trades(compared, columns), *_by_means_alone(findings, compared)],
         "",
-        _certainty(findings, compared, columns),
+        certainty,
     )
+
+
+def _is_matched(row: Row, temperatures: Mapping[str, BesideTemperature]) -> bool:
+    """Whether a temperature on its baseline does what it does, as far as the study can tell."""
+    beside = temperatures.get(str(row.baseline))
+    return beside is not None and beside.helps and not beside.is_beaten_by(row.name)
 
 
 def _gains(row: Row, columns: Sequence[Column]) -> list[Column]:
@@ -88,7 +111,7 @@ def _tie_break(row: Row, findings: Findings) -> float:
 
 
 def _evidence(row: Row, columns: Sequence[Column]) -> str:
-    gains = [f"{c.title} {_change(row, c)}" for c in _gains(row, columns)]
+    gains = [titled(row.differences[c.id], c) for c in _gains(row, columns)]
     open_ = [c.title for c in columns if _verdict(row, c) == "can't tell"]
     text = f"Against {row.baseline} it is measurably better in {listed(gains)}."
     if open_:
@@ -110,12 +133,8 @@ def _against_perfect(row: Row, column: Column) -> str:
     return f"{column.number(value.mean)}{unit} is near the {floor}{unit} of a perfect network"
 
 
-def _change(row: Row, column: Column) -> str:
-    return f"({row.differences[column.id].text(column)}{' points' if column.percent else ''})"
-
-
-def _runners_up(clean: Sequence[Row], best: Row) -> list[str]:
-    others = [row.name for row in clean if row is not best]
+def _runners_up(clean: Sequence[Row]) -> list[str]:
+    others = [row.name for row in clean]
     if not others:
         return []
     verb = "is" if len(others) == 1 else "are"
