@@ -1,10 +1,10 @@
 """Keep a study's numbers as one small JSON file.
 
-Run: python studies/collect.py FOLDER studies/results/NAME.json
+Run: python studies/collect.py FOLDER studies/results/NAME.json [--temperature]
 Every table of docs/results.md comes from such a file; reliability bins are left out. `curves` has
 what was measured after each epoch, `judged` what `sfumato report` says of every method and metric:
-mean, interval, floor and verdict. There the baseline after a temperature is a method among others,
-where runs fitted one.
+mean, interval, floor and verdict. With --temperature the baseline after its temperature is a method
+among others there: for studies whose methods are to replace one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEFT_OUT = ("reliability",)
 CURVES = ("train_accuracy", "validation_accuracy", "validation_ece")
 
 
-def collect(folder: Path) -> dict[str, Any]:
+def collect(folder: Path, *, temperature: bool = False) -> dict[str, Any]:
     results = read_study(folder)
     runs = [
         {
@@ -36,7 +36,7 @@ def collect(folder: Path) -> dict[str, Any]:
         for run in method.runs
         if run.metrics.get("test")
     ]
-    findings = compare_methods(with_temperature(results))
+    findings = compare_methods(with_temperature(results) if temperature else results)
     return {"study": results.study, "runs": runs, "judged": judged(findings)}
 
 
@@ -88,5 +88,6 @@ def _small(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    source, target = (Path(argument) for argument in sys.argv[1:3])
-    target.write_text(as_text(collect(source)))
+    source, target, *options = sys.argv[1:]
+    kept = collect(Path(source), temperature="--temperature" in options)
+    Path(target).write_text(as_text(kept))

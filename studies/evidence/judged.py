@@ -69,25 +69,27 @@ def judged_table(
     study: str,
     columns: Sequence[JudgedColumn],
     *,
+    intervals: bool = True,
     paper: Mapping[str, str] | None = None,
     paper_title: str = "paper",
 ) -> str:
     """A row a method; with `paper`, what it reports of the method stands last."""
     rows = []
     for row in judged_rows(study):
-        cells = [_cell(row["numbers"].get(column.key), column) for column in columns]
+        cells = [_cell(row["numbers"].get(each.key), each, intervals) for each in columns]
         beside = [] if paper is None else [paper.get(row["method"], "–")]
         rows.append([row["method"], str(row["seeds"]), *cells, *beside])
     titles = [column.title for column in columns] + ([] if paper is None else [paper_title])
     return table(["method", "seeds", *titles], rows)
 
 
-def _cell(found: list | None, column: JudgedColumn) -> str:
+def _cell(found: list | None, column: JudgedColumn, intervals: bool) -> str:
     """`12.3 [11.9, 12.8] ✓`; beside a number near it, what a perfect network would show."""
     if found is None:
         return "–"
     mean, low, high, floor, mark = found
-    interval = "" if low is None else f"[{column.text(low)}, {column.text(high)}]"
+    known = intervals and low is not None
+    interval = f"[{column.text(low)}, {column.text(high)}]" if known else ""
     near = f"(perfect: {column.text(floor)})" if floor and mean < 2 * floor else ""
     return " ".join(filter(None, (column.text(mean), interval, mark, near)))
 
