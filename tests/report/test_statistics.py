@@ -286,6 +286,16 @@ def test_a_trade_is_no_recommendation() -> None:
     assert "trade is a trade: better in NLL, worse in accuracy." in found.reasons
 
 
+def test_equal_trades_share_a_sentence() -> None:
+    plain = method("plain", *({"nll": 0.6 + d, "accuracy": 0.8} for d in (0, 0.01, 0.02)))
+    trades = [
+        method(name, *({"nll": 0.5 + d, "accuracy": 0.7 + d / 9} for d in (0, 0.011, 0.02)))
+        for name in ("one", "two")
+    ]
+    found = recommend(compare_methods(StudyResults("title", {}, [plain, *trades])))
+    assert "one and two are trades: better in NLL, worse in accuracy." in found.reasons
+
+
 def test_front_holds_what_nothing_dominates() -> None:
     rows = {"good": (0.9, 0.05), "honest": (0.8, 0.01), "dominated": (0.8, 0.05)}
     methods = [method(n, {"accuracy": a, "ece": e}) for n, (a, e) in rows.items()]

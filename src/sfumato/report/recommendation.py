@@ -144,15 +144,18 @@ def _runners_up(clean: Sequence[Row]) -> list[str]:
 
 
 def _trades(compared: Sequence[Row], columns: Sequence[Column]) -> list[str]:
-    lines = []
+    """Methods with gains and losses; those with the same in one sentence."""
+    alike: dict[tuple[str, str], list[str]] = {}
     for row in compared:
         gains, losses = _gains(row, columns), _losses(row, columns)
         if gains and losses:
-            lines.append(
-                f"{row.name} is a trade: better in {listed([c.title for c in gains])}, "
-                f"worse in {listed([c.title for c in losses])}."
-            )
-    return lines
+            what = listed([c.title for c in gains]), listed([c.title for c in losses])
+            alike.setdefault(what, []).append(row.name)
+    return [
+        f"{listed(names)} {'is a trade' if len(names) == 1 else 'are trades'}: better in {gains}, "
+        f"worse in {losses}."
+        for (gains, losses), names in alike.items()
+    ]
 
 
 def _by_means_alone(findings: Findings, compared: Sequence[Row]) -> list[str]:
