@@ -1,9 +1,9 @@
 """What does each method cost beside cross entropy: training, predicting, memory?
 
 Run: python benchmarks/costs.py [--rounds 3]
-The methods of studies/cifar10.yaml with its network and batches, on scenes of the same size, in
-float32 with one thread. Times are taken in turn, and compared within a round; memory is what a
-training step keeps for the way back.
+The methods of costs.yaml, with the network and the batches of studies/cifar10.yaml, on scenes of
+the same size, in float32 with one thread. Times are taken in turn, and compared within a round;
+memory is what a training step keeps for the way back.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from sfumato.engine.tasks import classify
 from sfumato.engine.tasks.classify import Loaders
 from sfumato.study.config import load_study, plan
 
-STUDY = Path(__file__).resolve().parents[1] / "studies/cifar10.yaml"
-SCENES = "data={name: scenes, size: 32, train: 1024, validation: 256, test: 256}"
+STUDY = Path(__file__).with_name("costs.yaml")
 STEPS = 6
 
 
@@ -105,8 +104,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    study = load_study(STUDY, [SCENES, "seeds=[0]", "train.precision=32-true"])
-    configs = {run.method: run.config for run in plan(study)}
+    configs = {run.method: run.config for run in plan(load_study(STUDY))}
     rows = measured(configs, arguments.rounds)
     print_table(rows)
     print(f"written to {write_results('costs', rows).name}")
