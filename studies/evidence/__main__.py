@@ -60,7 +60,12 @@ TABLES: dict[str, Table] = {
     "combinations": (RESULTS, ("cifar10-combinations",), tables.combinations),
     "combination effects": (RESULTS, ("cifar10-combinations",), tables.combination_effects),
     "costs": (RESULTS, (), tables.costs),
-    "methods": (README, ("cifar10-labels", "cifar10-combinations"), tables.methods),
+    "choice": _judged("cifar10", (*judged.CHOICE, *judged.SCALED)),
+    "methods": (
+        README,
+        (),
+        partial(judged.judged_table, "cifar10", judged.CHOICE, intervals=False),
+    ),
     "after the papers": _judged("after-the-papers", judged.AFTER_THE_PAPERS),
     "after the papers, CIFAR-10": _judged("after-the-papers-cifar10", judged.REAL_DATA),
     "after the papers, features": _judged("after-the-papers-features", judged.AFTER_THE_PAPERS),
@@ -71,6 +76,10 @@ TABLES: dict[str, Table] = {
 FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
     "cifar10-labels": (("cifar10-labels",), figures.labels),
     "20news": (("20news-short",), partial(figures.newsgroups, load_curves("20news"))),
+    "cifar10": (
+        (),
+        partial(judged_figures.by_method, {"CIFAR-10": "cifar10"}, judged.CHOICE_FIGURE),
+    ),
     "cifar10-sizes": (("cifar10-sizes",), figures.sizes),
     "cifar10-mollification": (("cifar10-mollification",), figures.mollification),
     "cifar10-spatial": (("cifar10-spatial",), figures.spatial),

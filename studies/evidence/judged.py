@@ -49,6 +49,7 @@ CORRUPTED = (
     JudgedColumn("corrupted calibration error %", "corrupted.rmsce"),
 )
 CHOICE = (*GAINS, AURC, *CORRUPTED)
+CHOICE_FIGURE = (ACCURACY, ECE, CORRUPTED[0], CORRUPTED[2])
 AFTER_THE_PAPERS = (*GAINS, TRUE_ECE, AURC, *SCALED)
 REAL_DATA = (*GAINS, AURC, *SCALED)
 MAPS = (

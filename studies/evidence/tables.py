@@ -218,14 +218,6 @@ def combinations(runs: Runs) -> str:
     return method_table(runs, columns, base=lambda method: "cross entropy")
 
 
-def methods(losses: Runs, combined: Runs) -> str:
-    """One table of everything, for the README."""
-    rest = {name: found for name, found in combined.items() if name not in losses}
-    runs = with_scaled(losses) | rest
-    columns = (ACCURACY, NLL, ECE, *RANKING, CORRUPTED[0], CORRUPTED[2])
-    return method_table(runs, columns, base=lambda method: "cross entropy")
-
-
 def combination_effects(runs: Runs) -> str:
     """What each smoothing changes, averaged over everything it is combined with."""
     columns = (ERROR, NLL, ECE, RANKING[0], *CORRUPTED)
