@@ -98,6 +98,13 @@ def test_a_trade_that_is_better_somewhere_is_named() -> None:
     assert "No method but trade is measurably better than that anywhere." in found.reasons[0]
 
 
+def test_a_method_of_that_name_is_the_study_s_own() -> None:
+    own = _method("plain, temperature", 0.8, 0.9)
+    found = recommend(compare_methods(_study(_method("plain", 0.8, 0.7, 0.6), own)))
+    assert "stay with plain" in found.headline
+    assert "One temperature" not in found.text
+
+
 def test_a_temperature_that_changes_nothing_is_not_recommended() -> None:
     study = _study(_method("plain", 0.8, 0.7, 0.7), _method("loss", 0.8, 0.62))
     found = recommend(compare_methods(study))

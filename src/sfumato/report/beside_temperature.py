@@ -58,11 +58,14 @@ class BesideTemperature:
 def compare_temperatures(
     findings: Findings, columns: Sequence[Column]
 ) -> dict[str, BesideTemperature]:
-    """Of each baseline whose runs fitted a temperature, by its name."""
-    found = {}
+    """Of each baseline whose runs fitted a temperature, by its name.
+
+    Where a method of the study has the name already it is compared in the table.
+    """
+    found, names = {}, {row.name for row in findings.rows}
     for row in findings.rows:
         scaled = after_temperature(row.method) if row.baseline is None else None
-        if scaled is not None:
+        if scaled is not None and scaled.name not in names:
             others = [each.method for each in findings.rows if each.baseline == row.name]
             found[row.name] = _compared(row.method, scaled, others, columns)
     return found
