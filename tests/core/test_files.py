@@ -12,6 +12,7 @@ import pytest
 
 from sfumato._core.files import (
     DamagedFileError,
+    file_in_the_way,
     read_arrays,
     read_json,
     write_arrays,
@@ -33,6 +34,20 @@ def test_a_failing_write_keeps_the_old_file(tmp_path: Path) -> None:
         write_atomically(path, fail)
     assert read_json(path) == {"x": 1}
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="is a folder; name a file in it") as raised:
+        write_json(tmp_path, {})
+    assert raised.value.filename == str(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_file_that_is_in_a_folder_s_way(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert file_in_the_way(tmp_path / "new" / "one") is None
+    assert file_in_the_way(tmp_path / "file") == tmp_path / "file"
+    assert file_in_the_way(tmp_path / "file" / "a" / "b") == tmp_path / "file"
 
 
 def test_json_has_no_nan(tmp_path: Path) -> None:

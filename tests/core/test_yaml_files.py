@@ -36,6 +36,14 @@ def test_refused_with_the_line(text: str, message: str) -> None:
         parse_yaml(text)
 
 
+def test_numbers_with_an_exponent_where_a_person_wrote_them() -> None:
+    text = "{a: 1e-3, b: [-2.5E6, .5e1], c: '1e3', 1e2: x1e2, d: 1e, e: !!str 1e3}"
+    words = {"c": "1e3", "1e2": "x1e2", "d": "1e"}
+    found = parse_yaml(text, by_hand=True)
+    assert found == {"a": 0.001, "b": [-2.5e6, 5.0], **words, "e": found["e"]}
+    assert parse_yaml("digest: 12345e678901") == {"digest": "12345e678901"}
+
+
 @pytest.mark.parametrize("form", ["[{}]", "{{<<: [{}]}}"], ids=["lists", "merge keys"])
 def test_a_bomb_does_not_go_off(form: str) -> None:
     """Nine levels of nine aliases would be 387 million values."""

@@ -142,6 +142,26 @@ def test_the_default_generator_obeys_manual_seed() -> None:
     assert not torch.equal(first, corrupt(images, "fog", 2))
 
 
+@pytest.mark.parametrize("name", [*CORRUPTIONS, *EXTRA_CORRUPTIONS])
+def test_the_default_device_is_not_used(name: str) -> None:
+    images = torch.rand(1, 3, 33, 34)  # a size of its own, as filters are kept by size
+    with torch.device("meta"):
+        found = corrupt(images, name, 3, generator=torch.Generator("cpu").manual_seed(0))
+    wanted = corrupt(images, name, 3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(found, wanted)
+
+
+def test_the_default_precision_is_not_used() -> None:
+    images = torch.rand(1, 3, 32, 32)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = corrupt(images, "spatter", 5, generator=torch.Generator().manual_seed(0))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    wanted = corrupt(images, "spatter", 5, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(found, wanted)
+
+
 def test_autocast_and_gradients_do_not_reach_inside() -> None:
     images = torch.rand(2, 3, 32, 32, requires_grad=True)
     plain = corrupt(images, "gaussian_blur", 5)

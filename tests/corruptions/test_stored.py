@@ -110,6 +110,20 @@ def test_writing_again_replaces(tmp_path: Path) -> None:
     assert not torch.equal(first, _read(tmp_path, "fog", 1)[0])
 
 
+def test_writing_fewer_images_into_folders_leaves_no_old_ones(tmp_path: Path) -> None:
+    images, labels = _set(12)
+    for count in (12, 4):
+        write_corrupted(
+            tmp_path,
+            images[:count],
+            labels[:count],
+            layout="folders",
+            classes=("ant", "bee", "cat"),
+            names=["contrast"],
+        )
+        assert len(_read(tmp_path, "contrast", 1)[0]) == count
+
+
 def test_an_interrupted_file_does_not_appear(tmp_path: Path) -> None:
     images, labels = _set()
 

@@ -79,7 +79,9 @@ def test_annotated_images(form: str, tmp_path: Path) -> None:
         spec[f"{part}_images"] = str(tmp_path / part)
         spec[f"{part}_annotations"] = str(WRITERS[form](tmp_path / f"{part}-{form}", paths))
     cut, empty = tmp_path / "train" / "1.jpg", tmp_path / "test" / "4.jpg"
-    with pytest.raises(ValueError, match=r"1\.jpg: unreadable image: .*truncated"):
+    with pytest.raises(
+        ValueError, match=r"1\.jpg: unreadable image: .*truncated.*on_bad_image: skip"
+    ):
         load_data(spec)
     empty.write_bytes(b"no image")
     for in_memory in (True, False):
@@ -87,6 +89,7 @@ def test_annotated_images(form: str, tmp_path: Path) -> None:
         bad = {str(cut), str(tmp_path / "test" / "1.jpg"), str(empty)}
         assert set(data.skipped) == bad
         assert all("unreadable image" in reason for reason in data.skipped.values())
+        assert not any("on_bad_image" in reason for reason in data.skipped.values())
         assert [len(part) for part in (data.train, data.validation, data.test)] == [8, 2, 8]
         assert data.test.images[:].shape == (8, 3, 16, 16)
     with pytest.raises(TypeError, match="on_bad_image of data"):

@@ -85,6 +85,16 @@ class Endless(IterableDataset[Any]):
         return iter(labelled(3))
 
 
+class Failing:
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> Any:
+        if number == 2:
+            raise KeyError("gone")
+        return BYTES, 0
+
+
 @pytest.mark.parametrize(
     ("found", "message"),
     [
@@ -101,8 +111,15 @@ class Endless(IterableDataset[Any]):
         ([(BYTES, -1)] * 4, "must be the number of a class, 0 or more, got int -1"),
         ([(BYTES[0], 0)] * 4, r"must be a PIL image, an array .*got Tensor \(4, 5\)"),
         ([("a.png", 0)] * 4, "must be a PIL image, an array .*got str"),
-        ([(BYTES.float(), 0)] * 4, r"numbers in \[0, 1\], .*in \[0, 59\]: leave standardisation"),
-        ([(BYTES.long(), 0)] * 4, "must hold bytes or numbers"),
+        ([(BYTES.float() - 9, 0)] * 4, r"in \[0, 1\], .*in \[-9, 50\]: leave standardisation"),
+        ([(BYTES.long(), 0)] * 4, r"bytes or numbers .*in \[0, 59\]: .*to\(torch.uint8\)"),
+        ([(BYTES * torch.nan, 0)] * 4, "some are NaN"),
+        ([(BYTES, 0, 7)] * 4, r"got tuple of 3: return \(image, label\) and nothing else"),
+        ([{"image": BYTES, "label": 0}] * 4, "got dict with image, label: return the two as a"),
+        ([(BYTES, torch.tensor([0, 1]))] * 4, r"one-hot label return int\(label.argmax\(\)\)"),
+        ([(BYTES, "cat")] * 4, r"map the names to numbers, as classes.index\(label\)"),
+        ([(BYTES, 1.0)] * 4, r"got float 1.0: return int\(label\)"),
+        (Failing(), r"sample 2 of data can't be read: KeyError: 'gone'. Try data\[2\]"),
         ([(BYTES, 0), (BYTES[:, 1:], 0)], "sample 1 of data is .3, 3, 5., sample 0 .3, 4, 5."),
         ((labelled(9), labelled(9, BYTES[:1])), "test has images of shape .1, 4, 5.*train of .3,"),
         (Endless(), "must be a map-style data set, .*got Endless"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 from typing import Any, get_args
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -94,13 +95,32 @@ def test_absent_files_say_how_to_get_them(name: str, tmp_path: Path) -> None:
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
-def test_failed_download_keeps_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(**_: Any) -> None:
-        raise RuntimeError("the server is away")
+@pytest.mark.parametrize("error", [RuntimeError, URLError])
+def test_failed_download_says_why_and_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: type[Exception]
+) -> None:
+    def fail(*, root: Path, **_: Any) -> None:
+        root.mkdir()
+        raise error("the server is away")
 
     monkeypatch.setattr(torchvision.datasets, "CIFAR10", fail)
-    with pytest.raises(RuntimeError, match="the server is away"):
-        load_torchvision("cifar10", root="x", download=True)
+    folder = tmp_path / "sets"
+    with pytest.raises(FileNotFoundError, match=r"cifar10 could not be fetched .*server is away"):
+        load_torchvision("cifar10", root=folder, download=True)
+    assert not folder.exists()
+
+
+def test_failed_download_keeps_what_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*, root: Path, **_: Any) -> None:
+        (root / "half").write_bytes(b"...")
+        raise URLError("the server is away")
+
+    monkeypatch.setattr(torchvision.datasets, "CIFAR10", fail)
+    with pytest.raises(FileNotFoundError, match="Try again online, or point root at torchvision's"):
+        load_torchvision("cifar10", root=tmp_path, download=True)
+    assert (tmp_path / "half").exists()
 
 
 def test_download_must_be_a_boolean() -> None:

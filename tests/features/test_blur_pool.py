@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -91,6 +93,20 @@ def test_networks_of_a_study_take_it(spec: dict[str, object]) -> None:
     plain.load_state_dict(network.state_dict())
     images = torch.randn(2, 3, 32, 32)
     assert network.eval()(images).shape == plain.eval()(images).shape
+
+
+@pytest.mark.parametrize("options", [{"kernel": (-1.0, 1.0)}, {"kernel": (1.0, 1.0)}])
+def test_a_failed_call_leaves_the_network_alone(options: dict[str, Any]) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.MaxPool2d(2))
+    images = torch.zeros(1, 3, 16, 16)
+    with pytest.raises(ValueError, match=r"kernel|size"):
+        add_blur_pool(network, adaptive=True, example=images, **options)
+    assert network(images).shape == (1, 8, 4, 4)
+
+
+def test_pooling_that_returns_indices_is_refused() -> None:
+    with pytest.raises(ValueError, match="leave out return_indices"):
+        add_blur_pool(nn.Sequential(nn.MaxPool2d(2, return_indices=True)))
 
 
 def test_bad_input() -> None:

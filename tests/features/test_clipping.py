@@ -25,7 +25,16 @@ def test_features_are_clamped_before_the_last_layer_only() -> None:
     torch.testing.assert_close(clipped.features(images), network[:2](images))
     assert torch.equal(network(images), before)  # the network itself is as it was
     assert torch.equal(ClippedFeatures(network)(images), before)
-    assert set(clipped.state_dict()) == {f"model.{key}" for key in network.state_dict()}
+    names = {f"model.{key}" for key in network.state_dict()}
+    assert set(clipped.state_dict()) == {*names, "_extra_state"}
+
+
+def test_the_threshold_is_in_the_state() -> None:
+    clipped, loaded = ClippedFeatures(_network(), threshold=0.1), ClippedFeatures(_network())
+    loaded.load_state_dict(clipped.state_dict())
+    assert loaded.threshold == 0.1
+    images = torch.randn(5, 4)
+    assert torch.equal(loaded(images), clipped(images))
 
 
 def test_fit_finds_where_features_went_astray() -> None:

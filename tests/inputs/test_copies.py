@@ -61,6 +61,19 @@ def test_weights_are_those_of_the_largest_likelihood() -> None:
     assert predictor.shares[2] < 0.2
 
 
+def test_fitted_weights_are_in_the_state() -> None:
+    predictor, loaded = (
+        AveragedCopies(nn.Flatten(), flip=True, blur=[1.0], weights="likelihood") for _ in range(2)
+    )
+    loaded.load_state_dict(predictor.state_dict())
+    with pytest.raises(ValueError, match="not known yet"):
+        loaded(torch.zeros(1, 1, 2, 2))
+    predictor.fit(torch.randn(40, 3, 4).softmax(2), torch.randint(0, 4, (40,)))
+    loaded.load_state_dict(predictor.state_dict())
+    images = torch.randn(2, 1, 2, 2)
+    assert torch.equal(loaded(images), predictor(images))
+
+
 def test_equal_without_a_fit_and_in_half_precision() -> None:
     predictor = AveragedCopies(nn.Flatten(), flip=True)
     found = predictor(torch.randn(2, 1, 1, 3, dtype=torch.bfloat16))

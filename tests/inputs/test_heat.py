@@ -184,3 +184,10 @@ def test_compiled_equals_eager() -> None:
     images, t = torch.randn(4, 3, 8, 8), torch.rand(4)
     compiled = torch.compile(dissipate)(images, t)
     torch.testing.assert_close(compiled, dissipate(images, t), rtol=0, atol=1e-5)
+
+
+def test_the_default_device_is_not_used() -> None:
+    images = torch.rand(2, 1, 8, 9)
+    with torch.device("meta"):
+        found = heat_blur(images, 1.5)
+    assert torch.equal(found, heat_blur(images, 1.5))

@@ -81,6 +81,17 @@ def test_ignored_pixels_are_not_noted() -> None:
     assert loss.gammas.item() == pytest.approx(math.exp(gap), rel=1e-5)
 
 
+def test_where_all_is_ignored_nothing_moves() -> None:
+    loss = AdaFocalLoss(num_bins=3)
+    loss.note_validation(torch.randn(40, 5), torch.randint(0, 5, (40,)))
+    loss.end_epoch()
+    gammas, edges = loss.gammas.clone(), loss.edges.clone()
+    loss.note_validation(torch.randn(4, 5), torch.full((4,), -100))
+    loss.end_epoch()
+    assert torch.equal(loss.gammas, gammas)
+    assert torch.equal(loss.edges, edges)
+
+
 def test_fewer_samples_than_bins() -> None:
     loss = AdaFocalLoss(num_bins=5)
     loss.note_validation(torch.tensor([[1.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 0]))

@@ -69,6 +69,17 @@ def test_rho_grows_where_the_penalty_does_not_fall() -> None:
     assert seen == [1.0, 1.2, 1.2, 1.2, 1.2, 1.3]
 
 
+def test_where_all_is_ignored_multipliers_stay() -> None:
+    loss = CALSLoss(3, margin=1.0)
+    loss.note_validation(9 * torch.randn(20, 3), torch.randint(0, 3, (20,)))
+    loss.end_epoch()
+    multipliers = loss.multipliers.clone()
+    loss.note_validation(torch.randn(4, 3), torch.full((4,), -100))
+    loss.end_epoch()
+    assert torch.equal(loss.multipliers, multipliers)
+    assert int(loss.completed_epochs) == 2
+
+
 def test_state_resumes() -> None:
     loss, resumed = CALSLoss(5, margin=1.0), CALSLoss(5, margin=1.0)
     loss.note_validation(9 * torch.randn(20, 5), torch.randint(0, 5, (20,)))

@@ -200,6 +200,12 @@ def test_bad_input() -> None:
         BinAccuracy(4).accuracy(torch.tensor([4]))
 
 
+def test_label_maps_have_no_index_each() -> None:
+    logits, target = torch.randn(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"shape \(2, 4, 4\), got \(2,\): .*one entry per sample"):
+        CaPELoss(2)(logits, target, torch.arange(2))
+
+
 @pytest.mark.slow
 def test_compiled_is_eager() -> None:
     logits, target, accuracy = batch(16, 5, dtype=torch.float32)

@@ -25,6 +25,16 @@ def test_history_counts_over_epochs() -> None:
     torch.testing.assert_close(history.correctness(index), torch.tensor([0.75, 0.0, 0.75]))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_indices_of_any_width(dtype: torch.dtype) -> None:
+    history = CorrectnessHistory(3)
+    for right in ([True, False, True], [True, False, False]):
+        history.update(torch.arange(3, dtype=dtype), torch.tensor(right))
+        history.end_epoch()
+    found = history.correctness(torch.tensor([2, 1, 0], dtype=dtype))
+    torch.testing.assert_close(found, torch.tensor([0.5, 0.0, 1.0]))
+
+
 def test_history_where_all_were_always_right_ranks_nothing() -> None:
     history = CorrectnessHistory(2)
     history.update(torch.tensor([0, 1]), torch.tensor([True, True]))

@@ -233,6 +233,12 @@ def test_bad_correctness() -> None:
         crl_loss(logits, target, torch.tensor([1, 0]))
 
 
+def test_label_maps_have_no_index_each() -> None:
+    logits, target = torch.randn(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"shape \(2, 4, 4\), got \(2,\): .*one entry per sample"):
+        CRLLoss(2)(logits, target, torch.arange(2))
+
+
 def test_module_is_function_and_learns_after() -> None:
     logits, target, _ = batch(4, 3)
     target[3] = -100
@@ -295,6 +301,14 @@ def test_the_margin_condition_gates_each_class() -> None:
     # Within the margin nothing is added.
     wide = conditional_confidence_penalty(logits, margin=100.0)
     assert wide.item() == 0.0
+
+
+def test_ignored_entries_get_no_gradient_whatever_they_hold() -> None:
+    logits = torch.tensor([[torch.inf, 0.0, 0.0], [3.0, 0.0, 0.0]], requires_grad=True)
+    conditional_confidence_penalty(logits, torch.tensor([-100, 0]), margin=1.0).backward()
+    assert logits.grad is not None
+    assert torch.equal(logits.grad[0], torch.zeros(3))
+    assert logits.grad[1].any()
 
 
 def test_margin_and_its_condition_need_each_other() -> None:

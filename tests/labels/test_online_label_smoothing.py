@@ -78,6 +78,17 @@ def test_pixels_are_gathered_by_class() -> None:
     torch.testing.assert_close(loss.soft_labels, logits[0].softmax(0).T)
 
 
+def test_sums_over_millions_of_pixels_stay_exact() -> None:
+    loss = OnlineLabelSmoothingLoss(3)
+    probs = torch.tensor([0.7, 0.299, 0.001])
+    loss.counts[0] = 2.0**24  # from where on float32 can't count
+    loss.sums[0] = 2.0**24 * probs
+    loss(probs.log().repeat(1000, 1), torch.zeros(1000, dtype=torch.long))
+    assert int(loss.counts[0]) == 2**24 + 1000
+    loss.end_epoch()
+    torch.testing.assert_close(loss.soft_labels[0], probs, rtol=1e-6, atol=0)
+
+
 def test_state_resumes_in_the_middle_of_an_epoch() -> None:
     loss, resumed = OnlineLabelSmoothingLoss(5), OnlineLabelSmoothingLoss(5)
     logits, target = torch.randn(30, 5), torch.randint(0, 5, (30,))

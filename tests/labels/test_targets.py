@@ -40,6 +40,13 @@ def test_smooth_against_loop(over: Any) -> None:
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_precision_is_that_of_the_soft_target(dtype: torch.dtype) -> None:
+    labels = torch.eye(3, dtype=dtype)
+    for amount in (0.1, torch.full((3,), 0.1), torch.full((3,), 0.1, dtype=torch.float64)):
+        assert smooth_labels(labels, amount).dtype == dtype
+
+
 def test_mollified_golden(golden: Golden) -> None:
     arrays = golden("mollify")
     for case in ("labels10", "labels7"):

@@ -85,6 +85,15 @@ def test_reliability_of_one_image_beside_its_map() -> None:
     assert "ECE 0.00%" in [axes.get_title() for axes in nothing.axes]
 
 
+def test_confidence_map_takes_arrays() -> None:
+    probs = torch.rand(4, 6, 9, generator=torch.Generator().manual_seed(0)).softmax(0)
+    image = torch.zeros(3, 6, 9)
+    arrays = (each.numpy() for each in (probs, probs.argmax(0), image))
+    values, labels, picture = arrays
+    figure = confidence_map(values, labels, image=picture, num_bins=5)  # type: ignore[arg-type]
+    assert len(figure.axes) == 5
+
+
 def test_confidence_map_wants_one_image() -> None:
     with pytest.raises(ValueError, match="target must be"):
         confidence_map(torch.rand(4, 6, 9), torch.zeros(9, 6, dtype=torch.long))

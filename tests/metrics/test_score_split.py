@@ -107,3 +107,11 @@ def test_numpy_arrays_are_taken() -> None:
     found = evaluate_predictions(labels.numpy(), probs=probs.numpy())
     assert found == evaluate_predictions(labels, probs=probs)
     assert float(score_split(probs.numpy(), labels.numpy()).score) == pytest.approx(found["nll"])
+
+
+def test_no_part_is_below_zero_where_all_is_right() -> None:
+    labels = torch.arange(200) % 5
+    logits = torch.randn(200, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits[torch.arange(200), labels] = logits.amax(1) + 1
+    # A parabola through nearly nothing dips below it.
+    assert float(score_split((3 * logits).softmax(1), labels, score="nll").refinement) == 0.0

@@ -26,6 +26,13 @@ def test_agrees_with_torchmetrics_where_every_class_occurs() -> None:
     assert float(mean_iou(logits, target, ignore_index=255)) == pytest.approx(float(theirs))
 
 
+def test_takes_arrays() -> None:
+    probs = torch.rand(20, 3, generator=torch.Generator().manual_seed(0))
+    target = torch.arange(20) % 3
+    found = mean_iou(probs.numpy(), target.numpy())  # type: ignore[arg-type]
+    assert float(found) == float(mean_iou(probs, target))
+
+
 def test_absent_classes_are_left_out() -> None:
     logits = torch.tensor([[5.0, 0, 0], [5.0, 0, 0], [0, 5.0, 0]])
     target = torch.tensor([0, 1, 1])

@@ -23,6 +23,13 @@ def test_hand_worked_value() -> None:
     assert float(rates.iou) == pytest.approx((1 / 2 + 0) / 2)
 
 
+def test_takes_arrays(case: Case) -> None:
+    probs, target, _ = case
+    found = threshold_rates(probs.numpy(), target.numpy())  # type: ignore[arg-type]
+    for ours, theirs in zip(found, threshold_rates(probs, target), strict=True):
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
 def test_golden(case: Case) -> None:
     probs, target, number = case
     rates = threshold_rates(probs, target)

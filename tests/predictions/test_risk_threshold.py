@@ -48,6 +48,32 @@ def test_all_right_accepts_all() -> None:
     assert found.risk_bound <= 0.02
 
 
+@pytest.mark.parametrize("confidence", [0.2, 0.12, 0.03, 0.0])
+def test_confidences_that_are_all_low(confidence: float) -> None:
+    low = risk_threshold(np.full(500, confidence), np.ones(500), target_risk=0.1)
+    assert (low.confidence, low.coverage) == (0.0, 1.0)
+    rng = RNG(4)
+    spread = 0.2 * rng.random(4000)
+    correct = rng.random(4000) < np.where(spread > 0.06, 0.98, 0.2)
+    found = risk_threshold(spread, correct, target_risk=0.1)
+    assert found.confidence is not None
+    assert 0.03 < found.confidence < 0.06
+
+
+def test_levels_of_all_starts_add_up_to_delta() -> None:
+    """Nothing accepted is no test passed: the level of the starts above the data is lost."""
+    kept = torch.zeros(2102, dtype=torch.int64)
+    kept[-1] = 40
+    needed = stats.binom.cdf(0, 40, 0.1)  # 0.0148, above the fortieth of delta at 0
+    settings = {"target_risk": 0.1, "delta": 0.5}
+    wrong = torch.zeros_like(kept)
+    assert 0.5 / 40 < needed < 0.5
+    assert risk_threshold_of_counts(kept, wrong, 40, **settings).confidence is None
+    everywhere = risk_threshold_of_counts(torch.full_like(kept, 5000), wrong, 5000, **settings)
+    assert everywhere.confidence == 0.0
+    assert everywhere.risk_bound == pytest.approx(1 - 0.5 ** (1 / 5000))  # all of delta arrived
+
+
 def test_counts_and_kinds_of_arrays_agree() -> None:
     rng = RNG(1)
     confidence = rng.beta(5, 1, 4000).astype(np.float32)
@@ -67,7 +93,9 @@ def _breaks(draw: str, trial: int) -> bool:
     rng = RNG(trial)
     n, target = 200, 0.1
     confidence = rng.uniform(size=n)
-    if draw == "calibrated":
+    if draw == "low, and just above the target everywhere":
+        confidence, chance, risk = 0.2 * confidence, np.full(n, 0.899), lambda _: 0.101
+    elif draw == "calibrated":
         chance, risk = confidence, lambda t: (1 - t) / 2
     elif draw == "just above the target everywhere":
         chance, risk = np.full(n, 0.899), lambda _: 0.101
@@ -78,14 +106,22 @@ def _breaks(draw: str, trial: int) -> bool:
     return found.confidence is not None and found.confidence < 1 and risk(found.confidence) > target
 
 
-def test_promise_is_kept_where_every_threshold_is_a_little_too_risky() -> None:
-    broken = sum(_breaks("just above the target everywhere", trial) for trial in range(200))
+@pytest.mark.parametrize("where", ["", "low, and "])
+def test_promise_is_kept_where_every_threshold_is_a_little_too_risky(where: str) -> None:
+    draw = f"{where}just above the target everywhere"
+    broken = sum(_breaks(draw, trial) for trial in range(200))
     assert broken <= 18  # of 10 promised; more than that once in 200 times
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "draw", ["calibrated", "just above the target everywhere", "misleading at the top"]
+    "draw",
+    [
+        "calibrated",
+        "just above the target everywhere",
+        "low, and just above the target everywhere",
+        "misleading at the top",
+    ],
 )
 def test_promise_is_broken_in_at_most_delta_of_a_thousand_draws(draw: str) -> None:
     broken = sum(_breaks(draw, trial) for trial in range(1000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import io
 import itertools
@@ -32,7 +33,13 @@ _REMEDY = (
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write(temporary)` and rename the result to `path`; a crash leaves `path` as it was."""
+    """Call `write(temporary)` and rename the result to `path`; a crash leaves `path` as it was.
+
+    Raises:
+        IsADirectoryError: `path` is a folder.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
@@ -44,6 +51,16 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def file_in_the_way(folder: Path) -> Path | None:
+    """The file that stands where `folder` or a folder above it should be; None where none does."""
+    for place in (folder, *folder.parents):
+        if place.is_dir():
+            return None
+        if place.exists():
+            return place
+    return None
 
 
 def remove_leftovers(path: Path) -> None:

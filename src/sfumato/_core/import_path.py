@@ -112,7 +112,9 @@ def place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}, line {error.lineno}"
     frames = [each for each in traceback.extract_tb(error.__traceback__) if _is_own(each.filename)]
-    return f"{_short(frames[-1].filename)}, line {frames[-1].lineno}" if frames else ""
+    if not frames:
+        return "" if error.__cause__ is None else place_of(error.__cause__)
+    return f"{_short(frames[-1].filename)}, line {frames[-1].lineno}"
 
 
 def _is_own(file: str) -> bool:

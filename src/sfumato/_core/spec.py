@@ -63,6 +63,7 @@ def resolve(
     *,
     supplied: Collection[str] = (),
     hint: str = "",
+    hint_missing: str = "",
 ) -> Resolved:
     """Check a spec against a table of callables, without calling anything.
 
@@ -76,6 +77,7 @@ def resolve(
         what: the kind of thing, for messages ("data", "model", "loss").
         supplied: parameters that the caller passes itself; the user may not set them.
         hint: what else could be written, for the message of an unknown name.
+        hint_missing: what may be meant, for the message of a missing parameter.
 
     Returns:
         The name, the callable, and all its parameters with defaults filled in.
@@ -96,7 +98,7 @@ def resolve(
         )
     thing = f"{what} {name!r}"
     allowed = parameters(table[name], supplied=supplied)
-    _check_keys(given, allowed, thing, supplied)
+    _check_keys(given, allowed, thing, supplied, hint_missing)
     params = {}
     for key, parameter in allowed.items():
         value = given.get(key, parameter.default)
@@ -152,6 +154,7 @@ def _check_keys(
     allowed: Mapping[str, inspect.Parameter],
     thing: str,
     supplied: Collection[str],
+    hint_missing: str,
 ) -> None:
     for key in given:
         if key in supplied:
@@ -163,7 +166,8 @@ def _check_keys(
             )
     for key, parameter in allowed.items():
         if key not in given and parameter.default is inspect.Parameter.empty:
-            raise ValueError(f"{thing} needs {key!r} ({_describe(parameter.annotation)})")
+            kind = _describe(parameter.annotation)
+            raise ValueError(f"{thing} needs {key!r} ({kind}){hint_missing}")
 
 
 def _checked(value: Any, annotation: Any, label: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -142,7 +143,9 @@ def change_levels(
     at_once = _CPU_VALUES_AT_ONCE if images.device.type == "cpu" else _VALUES_AT_ONCE
     step = max(1, at_once // max(1, images[:1].numel()))
     output = []
-    with torch.autocast(images.device.type, enabled=False):
+    # Filters are made on the CPU, whatever device is torch's default, and kept for the next call.
+    made_on_cpu = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
+    with torch.autocast(images.device.type, enabled=False), made_on_cpu:
         for start in range(0, len(images), step):
             piece = images[start : start + step].float().contiguous()
             arguments: list[Any] = [piece if whole else piece * 255.0]

@@ -42,7 +42,7 @@ def draw_seeds(count: int, generator: torch.Generator | None = None) -> Tensor:
             f"generator must be on the CPU, got one on {generator.device}. Use torch.Generator(); "
             "its seeds serve images on any device."
         )
-    return torch.randint(-(2**63), 2**63 - 1, (count,), generator=generator)
+    return torch.randint(-(2**63), 2**63 - 1, (count,), generator=generator, device="cpu")
 
 
 def seeded_generator(seed: int, *labels: str | float) -> torch.Generator:

@@ -114,7 +114,7 @@ def _distance(edges: Tensor) -> Tensor:
 def _equalise(relief: Tensor) -> Tensor:
     """Histogram equalisation of each image, its lowest level becoming black."""
     level = relief.flatten(1).long()
-    counts = torch.zeros(len(level), 256, device=relief.device)
+    counts = torch.zeros(len(level), 256, dtype=torch.float32, device=relief.device)
     counts.scatter_add_(1, level, torch.ones_like(level, dtype=torch.float32))
     lowest = level.amin(dim=1, keepdim=True)
     below = counts.gather(1, lowest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,8 +59,8 @@ def write_corrupted(
 ) -> None:
     """Corrupt a set with every type and severity and store it in a standard layout.
 
-    Memory is bounded by the batch. A file has its name only when it is complete; existing ones are
-    replaced.
+    Memory is bounded by the batch. A file, and a folder of images, has its name only when it is
+    complete; existing ones are replaced.
 
     Args:
         folder: where to; created if absent.
@@ -121,6 +122,16 @@ def _named_when_complete(path: Path) -> Iterator[Path]:
     os.replace(partial, path)
 
 
+@contextmanager
+def _folder_when_complete(path: Path) -> Iterator[Path]:
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    yield partial
+    shutil.rmtree(path, ignore_errors=True)
+    os.replace(partial, path)
+
+
 def _write_arrays(
     folder: Path, names: Sequence[str], labels: Tensor, shape: tuple[int, ...], cell: Cell
 ) -> None:
@@ -143,12 +154,12 @@ def _write_folders(
 ) -> None:
     digits = len(str(len(labels)))
     for name, severity in ((n, s) for n in names for s in SEVERITIES):
-        places = [folder / name / str(severity) / class_name for class_name in classes]
-        for place in places:
-            place.mkdir(parents=True, exist_ok=True)
-        for start, batch in cell(name, severity):
-            for number, image in enumerate(batch, start=start):
-                target = places[int(labels[number])] / f"{number:0{digits}d}.JPEG"
-                with _named_when_complete(target) as path:
+        with _folder_when_complete(folder / name / str(severity)) as made:
+            places = [made / class_name for class_name in classes]
+            for place in places:
+                place.mkdir()
+            for start, batch in cell(name, severity):
+                for number, image in enumerate(batch, start=start):
+                    path = places[int(labels[number])] / f"{number:0{digits}d}.JPEG"
                     pixels = image.permute(1, 2, 0).squeeze(2).numpy()
                     Image.fromarray(pixels).save(path, "JPEG", quality=_JPEG_QUALITY)

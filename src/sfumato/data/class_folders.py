@@ -93,7 +93,10 @@ def _file_names(folder: Path, kind: FileKind) -> list[str]:
             )
         if Path(name).suffix.lower() not in kind.extensions:
             expected = ", ".join(kind.extensions)
-            raise ValueError(f"{folder / name}: is no {kind.name}; expected one of {expected}")
+            raise ValueError(
+                f"{folder / name}: is no {kind.name}; expected one of {expected}. Move it out of "
+                "the class folder"
+            )
     if not found:
         raise ValueError(f"{folder}: class folder without {kind.name}s; fill it or remove it")
     return [name for name, _ in found]

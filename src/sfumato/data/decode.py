@@ -149,6 +149,14 @@ def unreadable(file: File, error: Exception) -> ValueError:
     return ValueError(f"{file}: unreadable image: {error}")
 
 
+def with_remedy(error: ValueError) -> ValueError:
+    """The error of a file that stops a run, with what can be done about it."""
+    return ValueError(
+        f"{error}. Repair or remove the file, or leave all such files out: on_bad_image: skip, "
+        "beside the name of the data"
+    )
+
+
 def decoding_threads() -> int:
     """Threads that decode at a time: Pillow lets others work meanwhile."""
     return os.cpu_count() or 1

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from sfumato.data.decode import File, ReadImage, decoding_threads
+from sfumato.data.decode import File, ReadImage, decoding_threads, with_remedy
 from sfumato.data.originals import OpenedImages
 from sfumato.data.painting import Painting
 
@@ -151,7 +151,10 @@ class FileTensor:
         return decoded.permute(0, 3, 1, 2) if channels else decoded
 
     def _read(self, number: int, expected: tuple[int, ...]) -> npt.NDArray[Any]:
-        pixels = self.read(self.files[number])
+        try:
+            pixels = self.read(self.files[number])
+        except ValueError as error:
+            raise with_remedy(error) from error
         if pixels.shape != expected:
             raise ValueError(
                 f"{self.files[number]}: {_kind(expected)} of {_dimensions(pixels.shape)} pixels, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
@@ -132,7 +133,13 @@ def _read(dataset: Any, name: str) -> tuple[Tensor, Tensor]:
     labels: list[int] = []
     for position in range(len(dataset)):
         where = f"sample {position} of {name}"
-        image, label = _pair(dataset[position], where)
+        try:
+            sample = dataset[position]
+        except Exception as error:
+            raise ValueError(
+                f"{where} can't be read: {type(error).__name__}: {error}. Try data[{position}]"
+            ) from error
+        image, label = _pair(sample, where)
         images.append(_image(image, where))
         labels.append(_label(label, where))
         if images[-1].shape != images[0].shape:
@@ -147,11 +154,15 @@ def _read(dataset: Any, name: str) -> tuple[Tensor, Tensor]:
 def _pair(sample: Any, where: str) -> tuple[Any, Any]:
     if isinstance(sample, tuple | list) and len(sample) == 2:
         return sample[0], sample[1]
-    raise TypeError(
-        f"{where} must be a pair (image, label), got {type(sample).__name__}"
-        + (f" of {len(sample)}" if isinstance(sample, tuple | list) else "")
-        + ": a data set without labels can't be trained on"
-    )
+    got = type(sample).__name__
+    hint = "a data set without labels can't be trained on"
+    if isinstance(sample, tuple | list):
+        got += f" of {len(sample)}"
+        hint = "return (image, label) and nothing else" if len(sample) > 2 else hint
+    elif isinstance(sample, Mapping):
+        got += f" with {', '.join(map(str, sample))}"
+        hint = "return the two as a tuple"
+    raise TypeError(f"{where} must be a pair (image, label), got {got}: {hint}")
 
 
 def _image(image: Any, where: str) -> Tensor:
@@ -173,9 +184,17 @@ def _image(image: Any, where: str) -> Tensor:
     if not image.is_floating_point() or not (low >= 0 and high <= 1):
         raise ValueError(
             f"the image of {where} must hold bytes or numbers in [0, 1], got {image.dtype} in "
-            f"[{low:g}, {high:g}]: leave standardisation out, a run does that itself"
+            f"[{low:g}, {high:g}]: {_remedy_of_numbers(low, high)}"
         )
     return (image * 255).round().to(torch.uint8).contiguous()
+
+
+def _remedy_of_numbers(low: float, high: float) -> str:
+    if math.isnan(low):
+        return "some are NaN, leave the image out or repair it"
+    if low >= 0 and high <= 255:
+        return "convert them to bytes, image.to(torch.uint8)"
+    return "leave standardisation out, a run does that itself"
 
 
 def _label(label: Any, where: str) -> int:
@@ -184,9 +203,20 @@ def _label(label: Any, where: str) -> int:
     if not isinstance(label, Integral) or isinstance(label, bool) or label < 0:
         raise TypeError(
             f"the label of {where} must be the number of a class, 0 or more, got "
-            f"{type(label).__name__} {label!r}. For maps return sfumato.data.DataSplits"
+            f"{type(label).__name__} {label!r}{_remedy_of_label(label)}"
         )
     return int(label)
+
+
+def _remedy_of_label(label: Any) -> str:
+    if isinstance(label, str):
+        return ": map the names to numbers, as classes.index(label)"
+    if isinstance(label, float):
+        return ": return int(label)" if label >= 0 and label.is_integer() else ""
+    dimensions = getattr(label, "ndim", 0)
+    if dimensions == 1:
+        return ". Of a one-hot label return int(label.argmax())"
+    return ". For maps return sfumato.data.DataSplits" if dimensions > 1 else ""
 
 
 def _size(image: Tensor) -> tuple[int, ...]:

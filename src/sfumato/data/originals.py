@@ -12,7 +12,15 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from sfumato.data.decode import UNREADABLE, File, Picture, ReadImage, check_bits, unreadable
+from sfumato.data.decode import (
+    UNREADABLE,
+    File,
+    Picture,
+    ReadImage,
+    check_bits,
+    unreadable,
+    with_remedy,
+)
 from sfumato.data.painting import Painting
 
 try:
@@ -105,7 +113,7 @@ class _Header:
                     self._is_plain &= orientation == 1
                     self.size = image.size[::-1] if orientation >= 5 else image.size
         except UNREADABLE as error:
-            raise unreadable(file, error) from error
+            raise with_remedy(unreadable(file, error)) from error
 
     def decode(self, reduced: int) -> Tensor:
         """(3, h, w), uint8, upright.
@@ -126,7 +134,7 @@ class _Header:
                 rgb = upright if upright.mode == "RGB" else upright.convert("RGB")
                 return torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
         except (*UNREADABLE, ValueError) as error:
-            raise unreadable(self.file, error) from error
+            raise with_remedy(unreadable(self.file, error)) from error
 
 
 def _between(first: int, last: int, scale: float, length: int) -> slice:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from sfumato.data.dataset import ArrayDataset, DataSplits
+from sfumato.data.fetched import from_torchvision
 from sfumato.data.split import with_test
 
 TorchvisionName = Literal[
@@ -49,7 +50,7 @@ def load_torchvision(
         seed: of the split.
 
     Raises:
-        FileNotFoundError: the files are not in `root` and `download` is off.
+        FileNotFoundError: the files are not in `root`, and `download` is off or fails.
     """
     folder = Path(root).expanduser()
     return with_test(
@@ -67,15 +68,9 @@ def _part(name: str, part: Literal["train", "test"], root: Path, download: bool)
 
     build = getattr(datasets, _CLASSES[name])
     which = {"split": part} if name in _BY_SPLIT else {"train": part == "train"}
-    try:
-        source = build(root=root, download=download, **which)
-    except RuntimeError as error:
-        if download:
-            raise
-        raise FileNotFoundError(
-            f"{name} is not in root={str(root)!r} ({error}). Say download: true to fetch it there, "
-            f"or point root at torchvision's files"
-        ) from error
+    source = from_torchvision(
+        build, root, download=download, name=name, holds="torchvision's files", **which
+    )
     labels = torch.as_tensor(source.labels if name in _BY_SPLIT else source.targets)
     return ArrayDataset(_images(source.data), labels.long(), _class_names(source))
 

@@ -11,6 +11,7 @@ import torch
 from sfumato._core.checks import check_choice, check_integer
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.decode import ReadImage, ReadLabels
+from sfumato.data.fetched import from_torchvision
 from sfumato.data.file_tensor import FileTensor
 from sfumato.data.holding import InMemory, OnBadImage, held
 from sfumato.data.split import with_test
@@ -79,8 +80,8 @@ def load_voc_segmentation(
         on_bad_image: "error", or "skip" to leave out files that can't be decoded, as `folder`.
 
     Raises:
-        FileNotFoundError: the files are not in `root` and `download` is off, or those of SBD are
-            not there, which nothing downloads.
+        FileNotFoundError: the files are not in `root`, and `download` is off or fails, or those of
+            SBD are not there, which nothing downloads.
     """
     check_integer("size", size, low=16)
     if train_list is not None:
@@ -97,15 +98,15 @@ def _files(root: Path, part: str, download: bool) -> tuple[list[Path], list[Path
     """Images and label maps of a part of VOC."""
     from torchvision.datasets import VOCSegmentation
 
-    try:
-        source = VOCSegmentation(str(root), year="2012", image_set=part, download=download)
-    except RuntimeError as error:
-        if download:
-            raise
-        raise FileNotFoundError(
-            f"PASCAL VOC 2012 is not in root={str(root)!r} ({error}). Say download: true to fetch "
-            "it there, or point root at the folder that holds VOCdevkit"
-        ) from error
+    source = from_torchvision(
+        VOCSegmentation,
+        root,
+        download=download,
+        name="PASCAL VOC 2012",
+        holds="the folder that holds VOCdevkit",
+        year="2012",
+        image_set=part,
+    )
     return [Path(each) for each in source.images], [Path(each) for each in source.masks]
 
 

@@ -130,7 +130,8 @@ def add_blur_pool(
         The model itself.
 
     Raises:
-        ValueError: nothing in it subsamples, or max pooling without an example.
+        ValueError: nothing in it subsamples, max pooling that returns indices or has no example,
+            or a bad kernel. The model is then as it was.
 
     Example:
         >>> net = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.MaxPool2d(2))
@@ -142,7 +143,8 @@ def add_blur_pool(
 
     Differs:
         The authors' networks blur after the activation that follows a strided convolution; here it
-        is right after the convolution, which is where one can be sure of in any network.
+        is right after the convolution, which is where one can be sure of in any network. Where max
+        pooling rounds sizes up (`ceil_mode`), maps may be smaller by one.
     """
     kinds = (nn.Conv2d, nn.MaxPool2d)
     found = [part for part in model.modules() if isinstance(part, kinds) and _subsamples(part)]
@@ -151,14 +153,22 @@ def add_blur_pool(
             f"nothing in {type(model).__name__} subsamples by overlapping convolutions or max "
             "pooling, so there is nothing to blur"
         )
+    if any(isinstance(part, nn.MaxPool2d) and part.return_indices for part in found):
+        raise ValueError(
+            "max pooling that returns indices, for unpooling, can't be blurred: leave out "
+            "return_indices"
+        )
     channels = _channels(model, found, example) if adaptive else {}
+    layers: list[nn.Module] = []
     for part in found:
         stride, _ = _pair(part.stride)
-        part.stride = (1, 1)
         layer: nn.Module = BlurPool(stride, kernel=kernel)
         if adaptive:
             groups = math.gcd(channels[part], 8)
             layer = AdaptiveBlurPool(channels[part], stride, size=len(kernel), groups=groups)
+        layers.append(layer)
+    for part, layer in zip(found, layers, strict=True):
+        part.stride = (1, 1)
         insert = insert_before if _is_point(part) else insert_after
         insert(part, layer, "blur_pool")
     return model

@@ -55,6 +55,14 @@ class ClippedFeatures(nn.Module):
         self.threshold = threshold
         self._head = [layers[-1]]  # in a list, so that it is the model's alone
 
+    def get_extra_state(self) -> Tensor:
+        """The threshold, for the state dict."""
+        return torch.tensor(self.threshold, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over the threshold of a state dict."""
+        self.threshold = float(state)
+
     @property
     def head(self) -> nn.Linear:
         """The layer before which features are clamped."""

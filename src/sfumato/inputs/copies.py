@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -69,8 +70,10 @@ class AveragedCopies(nn.Module):
         self.count = 1 + int(flip) + 4 * (crop > 0) + len(self.blur)
         if self.count == 1:
             raise ValueError("nothing to average: ask for flip, a crop or blur")
-        self.register_buffer("shares", torch.full((self.count,), 1 / self.count))
         self.is_fitted = weights == "equal"
+        share = 1 / self.count if self.is_fitted else math.nan
+        self.register_buffer("shares", torch.full((self.count,), share))
+        self.register_load_state_dict_post_hook(AveragedCopies._look_whether_fitted)
 
     shares: Tensor
 
@@ -131,6 +134,9 @@ class AveragedCopies(nn.Module):
             yield from _shifted(images, self.crop)
         for sigma in self.blur:
             yield heat_blur(images, sigma)
+
+    def _look_whether_fitted(self, _: Any) -> None:
+        self.is_fitted = not bool(self.shares.isnan().any())
 
     def _probabilities(self, images: Tensor) -> Tensor:
         logits: Tensor = self.model(images)

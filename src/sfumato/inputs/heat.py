@@ -117,8 +117,8 @@ def heat_kernel(size: int, sigma: Tensor) -> Tensor:
 
 def _cosine_sums(size: int, sigma: Tensor) -> Tensor:
     """g(m) / 2 for m from 1 - n to 2n - 1, (N, 3n - 1)."""
-    frequency = torch.arange(size)
-    offset = torch.arange(1 - size, 2 * size)
+    frequency = torch.arange(size, device="cpu")
+    offset = torch.arange(1 - size, 2 * size, device="cpu")
     # Whole periods are taken off as integers, so that the cosines are exact for every size.
     angle = (frequency[:, None] * offset) % (2 * size)
     cosines = torch.cos(angle.double() * (math.pi / size)) / size
@@ -152,7 +152,7 @@ def _blur(images: Tensor, sigma: Tensor) -> Tensor:
 def _blur_in_parts(images: Tensor, down: Tensor, across: Tensor) -> Tensor:
     total, channels, height, width = images.shape
     count = max(1, min(total, max(8, _PART // (channels * height * width))))
-    blurred = torch.empty(images.shape, dtype=images.dtype)
+    blurred = torch.empty(images.shape, dtype=images.dtype, device=images.device)
     lines = blurred.new_empty(count, channels * height, width)
     spread = blurred.new_empty(count, channels, height, height)
     parts = (tensor.split(count) for tensor in (images, down, across, blurred))

@@ -177,6 +177,8 @@ class AdaFocalLoss(nn.Module):
             )
         confidence, correct = gather_columns(torch.cat(self._noted, 1))
         self._noted = []
+        if not len(confidence):  # all entries were ignored
+            return
         order = confidence.argsort(stable=True)
         gaps = _bin_means((confidence - correct)[order], len(self.gammas))
         moved = self.gammas * torch.exp(self.gammas.sign() * self.rate * gaps)

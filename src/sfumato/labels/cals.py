@@ -238,10 +238,12 @@ class CALSLoss(nn.Module):
             )
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(self._noted)
-        means = self._noted / self._noted[-1].clamp(min=1)
-        self._noted = None
-        self.multipliers.copy_(means[:-2].clamp(_LEAST, _LARGEST))
+        noted, self._noted = self._noted, None
         self.completed_epochs += 1
+        if noted[-1] == 0:  # all entries were ignored
+            return
+        means = noted / noted[-1]
+        self.multipliers.copy_(means[:-2].clamp(_LEAST, _LARGEST))
         penalty, before = float(means[-2]), float(self.previous_penalty)
         is_due = int(self.completed_epochs) % self.rho_every == 0
         if is_due and before > 0 and penalty > self.improvement * before:

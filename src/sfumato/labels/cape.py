@@ -20,7 +20,7 @@ from sfumato.labels._entries import (
     prepare_entries,
     reduce_entries,
 )
-from sfumato.labels.correctness import check_index, gather_columns
+from sfumato.labels.correctness import check_index, check_one_index_each, gather_columns
 from sfumato.ops.plain_softmax import PlainSoftmax
 
 
@@ -196,7 +196,7 @@ class BinAccuracy(nn.Module):
     def accuracy(self, index: Tensor) -> Tensor:
         """Accuracy of the bin of each sample, NaN before the first `refresh` that knew it."""
         check_index(index, len(self.accuracies))
-        return self.accuracies[index.to(self.accuracies.device)]
+        return self.accuracies[index.to(self.accuracies.device, torch.long)]
 
 
 class CaPELoss(nn.Module):
@@ -246,7 +246,9 @@ class CaPELoss(nn.Module):
     def forward(self, logits: Tensor, target: Tensor, index: Tensor) -> Tensor:
         """Args: logits (N, C, ...), class indices (N, ...), data set indices shaped like them."""
         entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
-        accuracy = _checked_accuracy(self.bins.accuracy(index), entries)
+        known = self.bins.accuracy(index)
+        check_one_index_each(index, entries.shape)
+        accuracy = _checked_accuracy(known, entries)
         plain = entries.plain()
         if self.training:
             self._record(plain, entries, index)

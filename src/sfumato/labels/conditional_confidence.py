@@ -55,11 +55,12 @@ def conditional_confidence_penalty(
     check_number("margin", margin, low=0.0)
     check_reduction(reduction)
     entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    scores = entries.logits
+    plain = entries.plain()
+    scores = plain.logits
     top, predicted = scores.max(1, keepdim=True)
     stands_out = top - scores.amin(1, keepdim=True) > margin  # Eq. (11), j = t
     acts = (top - scores > margin).scatter(1, predicted, stands_out)  # Eq. (11)
     held = torch.where(acts, scores, scores.detach())
     confidence = held.log_softmax(1).gather(1, predicted).exp()
     values = torch.where(stands_out, confidence, 0.0).squeeze(1)  # its gradient is Eq. (20)
-    return reduce_entries(values, entries.plain(), reduction)
+    return reduce_entries(values, plain, reduction)

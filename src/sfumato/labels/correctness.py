@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
@@ -86,7 +88,8 @@ class CorrectnessHistory(nn.Module):
         check_index(index, len(self.counts))
         least = self.counts.min()
         span = self.completed_epochs.clamp(min=1) - least
-        relative = (self.counts[index.to(self.counts.device)] - least) / span.clamp(min=1)
+        counts = self.counts[index.to(self.counts.device, torch.long)]  # uint8 would be a mask
+        relative = (counts - least) / span.clamp(min=1)
         return torch.where(span > 0, relative, torch.zeros_like(relative))
 
     def end_epoch(self) -> None:
@@ -106,6 +109,16 @@ def check_index(index: Tensor, num_samples: int) -> None:
         raise ValueError(
             f"index must be in [0, {num_samples}), got values from {low} to {high}. "
             "num_samples is the size of the training set."
+        )
+
+
+def check_one_index_each(index: Tensor, shape: Sequence[int]) -> None:
+    """Raise unless there is a data set index for each entry, as a history of samples needs."""
+    if index.shape != torch.Size(shape):
+        raise ValueError(
+            f"index must have one data set index per entry, shape {tuple(shape)}, got "
+            f"{tuple(index.shape)}: a loss with a history takes one entry per sample, logits "
+            "(N, C). For label maps choose a loss without"
         )
 
 

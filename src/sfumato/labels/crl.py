@@ -23,7 +23,7 @@ from sfumato.labels._entries import (
 )
 from sfumato.labels._neighbours import next_valid
 from sfumato.labels.conditional_confidence import conditional_confidence_penalty
-from sfumato.labels.correctness import CorrectnessHistory
+from sfumato.labels.correctness import CorrectnessHistory, check_one_index_each
 from sfumato.labels.cross_entropy import cross_entropy_loss
 from sfumato.ops.softmax import SoftmaxSummary
 
@@ -198,6 +198,7 @@ class CRLLoss(nn.Module):
             return self._beyond_margin(logits, target, self.margin)
         entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
         correctness = self.history.correctness(index)
+        check_one_index_each(index, entries.shape)
         softmax, values = _loss_values(entries, correctness, self.weight, self.confidence)
         if self.training:
             self.history.record(logits, target, index, ignore_index=self.ignore_index)

@@ -119,8 +119,9 @@ class OnlineLabelSmoothingLoss(nn.Module):
         check_reduction(reduction)
         self.weight = weight
         self.register_buffer("soft_labels", torch.eye(num_classes))
-        self.register_buffer("sums", torch.zeros(num_classes, num_classes))
-        self.register_buffer("counts", torch.zeros(num_classes))
+        # In float32 a sum over the millions of pixels of an epoch would stop growing.
+        self.register_buffer("sums", torch.zeros(num_classes, num_classes, dtype=torch.float64))
+        self.register_buffer("counts", torch.zeros(num_classes, dtype=torch.float64))
         self.ignore_index = ignore_index
         self.reduction: Reduction = reduction
 

@@ -75,7 +75,7 @@ def smooth_labels(
     check_choice("over", over, ("all", "others"))
     labels = _soft_labels(target, num_classes, like=amount)
     factor, mass = smoothing_masses(_per_entry("amount", amount, labels), labels.shape[1], over)
-    return labels * factor + mass  # Eq. (4), (5), (8)
+    return (labels * factor + mass).to(labels.dtype)  # Eq. (4), (5), (8)
 
 
 def temper_labels(

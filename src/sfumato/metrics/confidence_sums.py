@@ -47,11 +47,22 @@ def add_samples(sums: Tensor, samples: Samples, cells: int) -> None:
 
 def groups_of_sums(sums: Tensor, cells: int) -> Groups:
     """The cells that hold predictions, ascending, as the exact functions see them."""
-    table = sums[:-1].view(-1, 2, 2)  # (G, wrong or correct, count or confidence)
+    table = _table(sums)
     seen = table[:, :, 0].sum(1) > 0
     upper = cell_edges(cells, table.device)[1:]
     (wrong, wrong_sum), (correct, correct_sum) = table[seen].permute(1, 2, 0)
     return Groups(wrong + correct, correct, wrong_sum + correct_sum, correct_sum, upper[seen])
+
+
+def counts_of_sums(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Wrong and correct predictions in every cell, empty ones too, (G,) each."""
+    wrong, correct = _table(sums)[:, :, 0].unbind(1)
+    return wrong, correct
+
+
+def _table(sums: Tensor) -> Tensor:
+    """(G, wrong or correct, count or confidence)."""
+    return sums[:-1].view(-1, 2, 2)
 
 
 def resample_groups(groups: Groups, resamples: int, generator: torch.Generator | None) -> Groups:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sfumato._core.arrays import numpy_to_tensor
 from sfumato.metrics.calibration import ReliabilityBins, reliability
 from sfumato.metrics.scored_samples import check_shapes
 from sfumato.metrics.selective import RiskCoverage
@@ -146,6 +147,7 @@ def confidence_map(
         >>> len(confidence_map(probs, torch.zeros(4, 4, dtype=torch.long)).axes)
         3
     """
+    probs, target, image = (numpy_to_tensor(each) for each in (probs, target, image))
     check_shapes("probs[None]", probs.unsqueeze(0), target.unsqueeze(0))
     confidence, predicted = (x.detach().cpu() for x in probs.float().max(0))
     label = target.cpu()

@@ -142,6 +142,7 @@ def split_of_losses(losses: Tensor) -> ScoreSplit:
     bend = low - 2 * middle + high
     move = ((low - high) / (2 * bend)).where(bend > 0, 0.0).clamp(-1, 1)
     lowest = middle + move * (high - low) / 2 + move.square() * bend / 2
-    refinement = torch.minimum(lowest.where(lowest.isfinite(), middle), total)
+    # The parabola may dip below 0, which no loss does.
+    refinement = torch.minimum(lowest.where(lowest.isfinite(), middle).clamp(min=0.0), total)
     log_temperature = grid[best] + move * (grid[1] - grid[0])
     return ScoreSplit(total, total - refinement, refinement, log_temperature.exp())

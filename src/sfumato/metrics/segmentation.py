@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sfumato._core.arrays import numpy_to_tensor
 from sfumato._core.checks import check_choice
 from sfumato.metrics.classwise import Reduction
 from sfumato.metrics.scored_samples import check_shapes, entries_that_count
@@ -52,6 +53,7 @@ def confusion_matrix(
         tensor([[1, 0],
                 [1, 0]])
     """
+    predictions, target = numpy_to_tensor(predictions), numpy_to_tensor(target)
     check_shapes("predictions", predictions, target)
     num_classes = predictions.shape[1]
     valid = entries_that_count(target, num_classes, ignore_index=ignore_index, validate=validate)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from sfumato._core.arrays import numpy_to_tensor
 from sfumato._core.checks import check_number
 from sfumato.metrics.scored_samples import score
 from sfumato.metrics.segmentation import mean_iou
@@ -58,6 +59,7 @@ def threshold_rates(
     Differs: its IoU leaves out classes that are predicted but are never a label; here they are 0.
     """
     check_number("threshold", threshold, low=0.0, high=1.0)
+    probs, target = numpy_to_tensor(probs), numpy_to_tensor(target)
     samples = score(probs, target, ignore_index=ignore_index, validate=validate)
     confident = samples.confidence > threshold
     correct, sure = samples.correct.double(), confident.double()

@@ -54,6 +54,8 @@ def final_parameters(network: nn.Module) -> set[str]:
 
 
 def _alike(part: nn.Module, last: nn.Module) -> bool:
-    """Whether both give as many outputs; linear layers also of as many inputs."""
+    """Whether both give as many outputs: linear ones of as many inputs, others of equal kernels."""
     ours, theirs = (each.get_parameter("weight").shape for each in (part, last))
-    return ours == theirs if isinstance(last, nn.Linear) else ours[0] == theirs[0]
+    if isinstance(last, nn.Linear):
+        return ours == theirs
+    return (ours[0], ours[2:]) == (theirs[0], theirs[2:])

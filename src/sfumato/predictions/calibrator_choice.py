@@ -169,15 +169,30 @@ def _fit_harmless(method: str, held: Held, prepared: Prepared) -> tuple[Calibrat
     return found, messages
 
 
-def _probabilities(calibrator: Calibrator, held: Held) -> Tensor:
-    apply = calibrator.predict_proba if held.are_probs else calibrator.calibrate_logits
-    probs: Tensor = apply(held.values)
-    return probs
+def _log_probabilities(calibrator: Calibrator, held: Held) -> Tensor:
+    """Calibrated log probabilities, (N, C); finite also where the probabilities are below 1e-308.
+
+    Minus infinity only where a given probability is 0 and nothing is mixed in.
+    """
+    if calibrator.scaler is None:
+        return held.values.log() if held.are_probs else held.values
+    values = held.values
+    if held.are_probs:
+        values = log_probabilities(values, calibrator.uniform)
+    found: Tensor = calibrator.scaler(values).log_softmax(1)
+    if not calibrator.smoothing:
+        return found
+    share = math.log(calibrator.smoothing / calibrator.classes)
+    return torch.logaddexp(found + math.log1p(-calibrator.smoothing), found.new_tensor(share))
 
 
 def _losses(calibrator: Calibrator, held: Held) -> Tensor:
-    own = _probabilities(calibrator, held).gather(1, held.labels.unsqueeze(1)).squeeze(1)
-    return -own.log()
+    return -_own(_log_probabilities(calibrator, held), held.labels)
+
+
+def _own(values: Tensor, labels: Tensor) -> Tensor:
+    """What each row has for its label, (N,)."""
+    return values.gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
 def _cross_validate(
@@ -196,10 +211,10 @@ def _cross_validate(
         prepared = _prepare(outside)
         for name in names:
             found, _ = _fit(name, outside, prepared)
-            probs = _probabilities(found, inside)
-            losses[name][part == fold] = -probs.gather(1, inside.labels.unsqueeze(1))[:, 0].log()
-            confidence, predicted = probs.max(1)
-            sure[name][0][part == fold] = confidence
+            log_probs = _log_probabilities(found, inside)
+            losses[name][part == fold] = -_own(log_probs, inside.labels)
+            confidence, predicted = log_probs.max(1)
+            sure[name][0][part == fold] = confidence.exp()
             sure[name][1][part == fold] = (predicted == inside.labels).double()
     return losses, sure
 
@@ -243,4 +258,4 @@ def _zero_labels(held: Held) -> int:
     """Labels that were given probability 0."""
     if not held.are_probs:
         return 0
-    return int((held.values.gather(1, held.labels.unsqueeze(1)) == 0).sum())
+    return int((_own(held.values, held.labels) == 0).sum())

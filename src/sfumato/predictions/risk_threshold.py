@@ -31,7 +31,10 @@ from sfumato.predictions.image_evidence import (
 _STEPS = 300
 THRESHOLDS = (1.0, *(1 - 10 ** (-step / _STEPS) for step in range(7 * _STEPS, -1, -1)))
 MOST_PER_IMAGE = 10
-_STARTS = (6.0, 4.0, 3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.3, 0.1)  # the d where a sequence may begin
+# The d where a sequence may begin: nine with a tenth of delta each, and four that share the last
+# tenth, for models whose confidences are all low. At the last one, 0, something is always accepted.
+_STARTS = (6.0, 4.0, 3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.3)
+_LOW_STARTS = (0.1, 0.05, 0.02, 0.0)
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,11 @@ def risk_threshold(
     A list of thresholds that is fixed before the data are seen is tested from the highest down:
     with n predictions at or above t and k of them wrong, t passes where P(Binomial(n, target_risk)
     <= k) is at most the level at hand. A sequence that begins at the very top would end there, with
-    a handful of predictions; so it may begin at ten places, each with delta / 10. A test that is
-    passed hands its level on to the next, a test that is failed loses it (fallback procedure): the
-    levels of all wrong steps add up to at most delta, and so the choice is paid for.
+    a handful of predictions; so it may begin at thirteen places, nine with delta / 10 each and four
+    below 0.21, which share the last tenth. A test that is passed hands its level on to the next, a
+    test that is failed loses it (fallback procedure): the levels of all wrong steps add up to at
+    most delta, and so the choice is paid for. Where nothing is accepted the test is failed, too:
+    that no prediction was seen above a threshold says nothing of those to come.
 
     Args:
         confidence: of each prediction, in [0, 1]; (N,).
@@ -263,8 +268,10 @@ def _fallback(probabilities: list[float], starts: dict[int, float]) -> tuple[int
 def _starting_levels(delta: float, grid: Sequence[float], *, is_own: bool) -> dict[int, float]:
     if is_own:
         return dict.fromkeys(range(len(grid)), delta / len(grid))
-    places = [1 + 7 * _STEPS - round(digits * _STEPS) for digits in _STARTS]
-    return dict.fromkeys(places, delta / len(places))
+    share = delta / (len(_STARTS) + 1)
+    levels = [*[share] * len(_STARTS), *[share / len(_LOW_STARTS)] * len(_LOW_STARTS)]
+    places = [1 + 7 * _STEPS - round(d * _STEPS) for d in (*_STARTS, *_LOW_STARTS)]
+    return dict(zip(places, levels, strict=True))
 
 
 def _check_thresholds(thresholds: Sequence[float] | None) -> Sequence[float]:
