@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 import sfumato
+from sfumato.engine.runs.prediction_arrays import predictions_of_arrays
+from sfumato.engine.runs.prediction_rows import PredictionFile
 from sfumato.metrics import detection_calibration_error
 from sfumato.predictions import risk_threshold
 
@@ -64,6 +67,85 @@ def test_names_of_classes_and_groups_are_shown() -> None:
         "label": "dog",
         "predicted": "cat",
     }
+
+
+def test_series_and_frames_of_pandas() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "label": ["cat", "cat", "dog", "dog"],
+            "group": list("abab"),
+            "time": pandas.date_range("2026-01-01", periods=4, tz="Europe/Paris"),
+        }
+    )
+    settings: dict[str, Any] = {"probs": pandas.DataFrame(PROBS), "resamples": 0}
+    for kind in ("str", "object", "category"):
+        found = sfumato.audit(
+            frame.label.astype(kind),
+            classes=["cat", "dog"],
+            groups=frame.group.astype(kind),
+            time=frame.time,
+            **settings,
+        )
+        model = found.to_dict()["models"][0]
+        assert found.metrics["accuracy"] == pytest.approx(0.75)
+        assert {row["name"] for row in model["by_group"]} == {"a", "b"}
+        assert model["is_dated"]
+    missing = pandas.Series(["cat", None, "dog", "dog"])
+    with pytest.raises(TypeError, match="labels must be an array of one type"):
+        sfumato.audit(missing, classes=["cat", "dog"], **settings)
+
+
+def test_memory_that_must_not_be_written_is_copied() -> None:
+    """A frame of pandas hands out its columns as one array, transposed and read-only."""
+    columns = np.ascontiguousarray(PROBS.T)
+    columns.flags.writeable = False
+    file = predictions_of_arrays("model", {"labels": LABELS, "probs": columns.T})
+    assert isinstance(file, PredictionFile)
+    assert file.predictions.data_ptr() != columns.ctypes.data
+
+
+@pytest.mark.parametrize("zone", [None, timezone.utc, timezone(timedelta(hours=2))])
+def test_dates_are_times(zone: timezone | None) -> None:
+    times = [datetime(2026, 1, day, tzinfo=zone) for day in (1, 2, 3, 4)]
+    shift = 0.0 if zone is None else zone.utcoffset(None).total_seconds()
+    given = [times] if zone else [times, [each.date() for each in times]]
+    for each in given:
+        file = predictions_of_arrays("model", {"labels": LABELS, "probs": PROBS, "time": each})
+        assert file.is_dated
+        assert file.times is not None
+        assert file.times[0] == 1767225600 - shift
+
+
+def test_numbers_that_pandas_keeps_as_objects() -> None:
+    labels = np.array([0, 0, 1, 1], dtype=object)
+    assert sfumato.audit(labels, probs=PROBS, resamples=0).metrics["accuracy"] == 0.75
+
+
+@pytest.mark.parametrize("labels", [LABELS, np.array([10, 10, 20, 20])])
+def test_names_of_classes_may_be_numbers(labels: np.ndarray) -> None:
+    found = sfumato.audit(labels, probs=PROBS, classes=[10, 20], resamples=0)  # type: ignore[list-item]
+    assert found.metrics["accuracy"] == 0.75
+    assert {row["name"] for row in found.to_dict()["models"][0]["by_class"]} == {"10", "20"}
+
+
+def test_true_and_false_are_two_classes() -> None:
+    assert sfumato.audit(LABELS == 1, probs=PROBS[:, 1]).metrics["accuracy"] == 0.75
+
+
+def test_class_names_of_confidences() -> None:
+    given: dict[str, Any] = {"confidence": PROBS.max(1), "predicted": PROBS.argmax(1)}
+    found = sfumato.audit(LABELS, classes=["cat", "dog"], **given)
+    model = found.to_dict()["models"][0]
+    assert {row["name"] for row in model["by_class"]} == {"cat", "dog"}
+    assert model["mistakes"][0]["label"] == "dog"
+
+
+def test_bfloat16_may_be_rounded() -> None:
+    probs = torch.rand(500, 3, generator=torch.Generator().manual_seed(0)).softmax(1)
+    rounded = sfumato.audit(probs.argmax(1), probs=probs.bfloat16(), resamples=0)
+    exact = sfumato.audit(probs.argmax(1), probs=probs, resamples=0)
+    assert rounded.metrics["nll"] == pytest.approx(exact.metrics["nll"], abs=1e-3)
 
 
 def test_every_form_of_the_result(tmp_path: Path) -> None:
@@ -132,6 +214,9 @@ def test_times_become_periods_and_an_alarm() -> None:
         (LABELS, {"confidence": 100 * PROBS[:, 0], "correct": LABELS}, "outside .0, 1.; .*100"),
         (["cat"] * 4, {"probs": PROBS}, "'cat' is neither a class name"),
         (LABELS[:0], {"probs": PROBS[:0]}, "at least one prediction"),
+        (LABELS, {"probs": PROBS, "classes": ["a", "a"]}, "'a' names several classes"),
+        (LABELS, {"probs": PROBS, "time": [1, 2, np.nan, 4]}, "row 2: 'time' must be a number"),
+        (LABELS, {"probs": PROBS, "delta": 7}, "delta must be"),
     ],
 )
 def test_what_cannot_be_audited(labels: Any, given: dict[str, Any], message: str) -> None:

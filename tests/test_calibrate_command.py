@@ -58,6 +58,30 @@ def test_bad_arguments(tmp_path: Path) -> None:
         run(file, "--out", tmp_path / "calibrator.json")
 
 
+def test_folders_and_options_that_would_not_be_used(tmp_path: Path) -> None:
+    file, out = predictions(tmp_path), tmp_path / "calibrator.json"
+    with pytest.raises(PredictionFileError, match="is a folder; name one file of held-out"):
+        run(tmp_path, "--out", out)
+    with pytest.raises(PredictionFileError, match=r"--out .*: is a folder; name a file in it"):
+        run(file, "--out", tmp_path)
+    for option in ("--onnx-output", "--onnx-out"):
+        with pytest.raises(PredictionFileError, match=f"{option} needs --onnx MODEL"):
+            run(file, "--out", out, option, "x")
+    assert not out.exists()
+
+
+def test_names_of_classes_are_given_as_advised(tmp_path: Path) -> None:
+    file, out = predictions(tmp_path), tmp_path / "calibrator.json"
+    with np.load(file) as content:
+        arrays = dict(content)
+    names = np.array(["cat", "dog", "owl"])
+    np.savez(file, logits=arrays["logits"], labels=names[arrays["labels"]])
+    with pytest.raises(PredictionFileError, match="--classes cat,dog"):
+        run(file, "--out", out, *QUICK)
+    run(file, "--out", out, "--classes", "cat,dog,owl", *QUICK)
+    assert load_calibrator(out).report["class_names"] == names.tolist()
+
+
 @pytest.mark.slow
 def test_appends_to_a_model(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -189,7 +190,13 @@ GOOD = constant(lambda count: torch.zeros(count, 4))
         (GOOD, TensorDataset(IMAGES, LABELS), {}, "Put a data set into"),
         (GOOD, "scnes", {}, "did you mean 'scenes'"),
         (GOOD, data_of(IMAGES, LABELS), {"corruptions": ["fogg"]}, "did you mean 'fog'"),
-        (GOOD, data_of(IMAGES, LABELS), {"severities": [6]}, "from 1 to 5"),
+        (GOOD, data_of(IMAGES, LABELS), {"severities": [6]}, "^evaluate: severities must be from"),
+        (GOOD, data_of(IMAGES, LABELS), {"severities": [1]}, "none are asked for: pass corrupt"),
+        (GOOD, data_of(IMAGES, LABELS), {"mean": (0.5,) * 4}, "mean must have 3 entries"),
+        (GOOD, DATA, {"std": [0.5, 0.5]}, "std must have 3 entries"),
+        (GOOD, data_of(IMAGES, LABELS), {"std": 0}, r"std must be in \(0, inf\)"),
+        (GOOD, data_of(IMAGES, LABELS), {"mean": [[0.5]]}, r"one for each channel, got \(1, 1\)"),
+        (GOOD, data_of(IMAGES, LABELS), {"mean": "half"}, "mean must be numbers"),
         (GOOD, data_of(IMAGES, LABELS), {"temperature": True}, "pass validation="),
         (GOOD, data_of(3 * IMAGES, LABELS), {"corruptions": ["fog"]}, r"mean=\(...\), std"),
         (GOOD, data_of(IMAGES, LABELS), {"ensemble": 5}, "no active dropout"),
@@ -204,6 +211,37 @@ GOOD = constant(lambda count: torch.zeros(count, 4))
 def test_refusals(model: Any, data: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         sfumato.evaluate(model, data, **{**FEW, **settings})
+
+
+@pytest.mark.parametrize(
+    "number",
+    [0.5, [0.5], [0.5] * 3, torch.tensor([0.5] * 3), torch.tensor(0.5), np.full(3, 0.5)],
+    ids=["float", "list of one", "list", "tensor", "scalar tensor", "array"],
+)
+def test_numbers_of_channels_in_any_form(number: Any, splits: DataSplits) -> None:
+    """Images of a set are standardised with them, those of a loader are brought back."""
+    network = resnet(8, num_classes=10, width=4)
+    few = splits.test.subset(torch.arange(8))
+    wanted: dict[str, Any] = {"corruptions": "fog", "severities": [1], "quiet": True}
+    wanted["resamples"] = 0
+    expected = sfumato.evaluate(network, few, mean=(0.5,) * 3, std=(0.5,) * 3, **wanted)
+    assert list(expected["corrupted"]["names"]) == ["fog"]
+    assert_same(sfumato.evaluate(network, few, mean=number, std=number, **wanted), expected)
+    batches = DataLoader(TensorDataset((few.images / 255 - 0.5) / 0.5, few.labels), batch_size=8)
+    found = sfumato.evaluate(network, batches, mean=number, std=number, **wanted)
+    assert_same(found["corrupted"], expected["corrupted"])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has the device that should be missing")
+def test_a_missing_device_is_said() -> None:
+    with pytest.raises(ValueError, match="device='cuda': PyTorch finds no CUDA device"):
+        sfumato.evaluate(GOOD, data_of(IMAGES, LABELS), device="cuda", **FEW)
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("")
+    with pytest.raises(NotADirectoryError, match="notes is a file, so there can be no folder"):
+        sfumato.evaluate(GOOD, data_of(IMAGES, LABELS), out=tmp_path / "notes" / "run", **FEW)
 
 
 def test_output_with_logits_inside_says_how_to_pick_them() -> None:

@@ -41,16 +41,18 @@ def audit(
 ) -> Audit:
     """Judge predictions: over- or underconfident, where, how sure that is, and what to do.
 
-    Give exactly one of `probs`, `logits` and `confidence`, as arrays of NumPy or PyTorch, or lists.
+    Give exactly one of `probs`, `logits` and `confidence`, as arrays of NumPy or PyTorch, series or
+    frames of pandas, or lists.
 
     Args:
-        labels: class numbers (N,), or names of `classes`; None where `correct` is given.
+        labels: class numbers (N,), true and false for 1 and 0, or names of `classes`; None where
+            `correct` is given.
         probs: probabilities (N, C); (N,) for the second of two classes; label maps (N, C, H, W).
         logits: raw scores (N, C) or (N, C, H, W).
         confidence: probability of the predicted class (N,), with `correct` or `predicted`.
         correct: whether each prediction was right (N,).
         predicted: the predicted class of each (N,), compared with `labels`.
-        classes: names of the classes in the order of the scores.
+        classes: names of the classes in the order of the scores, or of the class numbers.
         groups: a name for each prediction (N,); adds a table by group.
         time: number or date of each prediction (N,); adds calibration over time.
         images: name or number of the image of each detection (N,), with `confidence`: intervals and
@@ -89,10 +91,10 @@ def audit(
         },
         classes=classes,
     )
+    check_open_share("delta", delta)
     target = None
     if target_risk is not None:
         check_open_share("target_risk", target_risk)
-        check_open_share("delta", delta)
         target = Target(target_risk, delta)
     return Audit(audit_files([file], resamples=resamples, seed=seed, target=target))
 

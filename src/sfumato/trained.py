@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.text import Text
 
 from sfumato._core.checks import check_integer
+from sfumato._core.files import file_in_the_way
 from sfumato._core.spec import Spec
 from sfumato.data import DataSplits
 from sfumato.engine import RunDirectory, TrainConfig, parse
@@ -20,10 +21,12 @@ from sfumato.engine.config.predict_section import PredictConfig
 from sfumato.engine.evaluation.given_data import Split, as_given
 from sfumato.engine.evaluation.given_model import GivenModel, as_network, device_of, members_of
 from sfumato.engine.evaluation.given_run import GivenEvaluation
+from sfumato.engine.evaluation.given_statistics import GivenNumbers, read_numbers
 from sfumato.engine.evaluation.measured import MeasuredSections
 from sfumato.report import compare_methods, read_study
 from sfumato.report.table import results_tables
 
+_SEVERITIES = (1, 2, 3, 4, 5)
 _NOTE = (
     "in brackets the 95 % interval over the test images (bootstrap); 'perfect' is what a perfectly "
     "calibrated network would show with as many images"
@@ -35,13 +38,13 @@ def evaluate(
     data: Spec | DataSplits | Split,
     *,
     validation: Split | None = None,
-    corruptions: Literal["all"] | Sequence[str] = (),
-    severities: Sequence[int] = (1, 2, 3, 4, 5),
+    corruptions: str | Sequence[str] = (),
+    severities: Sequence[int] = _SEVERITIES,
     corrupted_images: int | None = None,
     temperature: bool = False,
     ensemble: int | Sequence[GivenModel] | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    mean: GivenNumbers | None = None,
+    std: GivenNumbers | None = None,
     resamples: int = 1000,
     batch_size: int = 256,
     device: torch.device | str | None = None,
@@ -57,17 +60,17 @@ def evaluate(
             images as the model takes them; an `ArrayDataset`, or `DataSplits` with its validation
             set, of `sfumato.data`; or a name as in a study, as `{"name": "folder", ...}`.
         validation: held-out images with labels, a loader or a set, for `temperature`.
-        corruptions: types of corruption, or "all" for the fifteen of the benchmark.
+        corruptions: types of corruption, or one of them, or "all" for the fifteen of the benchmark.
         severities: of each type, 1 to 5.
         corrupted_images: how many images are corrupted, the first ones; None takes all. Those of a
             loader are kept in memory as bytes meanwhile.
         temperature: whether to measure also after temperature scaling, fitted on `validation`.
         ensemble: a number of dropout masks to average over (MC dropout), or other models, which
             are averaged with `model` (a deep ensemble). Smaller ensembles are measured too.
-        mean: per channel, with what the model's images are standardised, (x - mean) / std for x in
-            [0, 1]: done to the images of our own sets, undone for corruptions of a loader's.
-            None: they are not.
-        std: per channel.
+        mean: with what the model's images are standardised, (x - mean) / std for x in [0, 1]: done
+            to the images of our own sets, undone for corruptions of a loader's. A list, an array or
+            a tensor with a number for each channel, or one number for all. None: they are not.
+        std: the same.
         resamples: bootstrap resamples of the intervals; 0 for none.
         batch_size: images at a time, where no loader decides it.
         device: where images go; by default where the model's weights are.
@@ -82,6 +85,7 @@ def evaluate(
         TypeError, ValueError: a model that returns no logits, data without labels, a key that is
             not known; the message says what came and what to do.
         FileExistsError: `out` is there already.
+        NotADirectoryError: a file stands where a folder above `out` should be.
 
     Example:
         >>> from sfumato.data import scenes
@@ -94,14 +98,21 @@ def evaluate(
     """
     folder = None if out is None else _new_folder(out)
     check_integer("batch_size", batch_size, low=1)
+    statistics = read_numbers("mean", mean), read_numbers("std", std)
+    names = [corruptions] if isinstance(corruptions, str) else list(corruptions)
     sections = _sections(
         ensemble,
         resamples=resamples,
-        corruptions=corruptions if corruptions == "all" else list(corruptions),
+        corruptions="all" if names == ["all"] else names,
         severities=list(severities),
         corrupted_images=corrupted_images,
         temperature=temperature,
     )
+    if not names and tuple(severities) != _SEVERITIES:
+        raise ValueError(
+            f"severities={list(severities)} is of corruptions, and none are asked for: pass "
+            'corruptions= too, as "fog" or "all"'
+        )
     network = as_network(model, ensemble)
     given = as_given(data, validation)
     if temperature and given.validation is None:
@@ -115,7 +126,7 @@ def evaluate(
         run.path.mkdir()
         where = device_of(network, device)
         result = GivenEvaluation(
-            network, given, sections, run, mean, std, batch_size, where, not quiet
+            network, given, sections, run, *statistics, batch_size, where, not quiet
         ).finish()
         if not quiet:
             _show(run.path, folder)
@@ -155,6 +166,12 @@ def _new_folder(out: str | Path) -> Path:
         raise FileExistsError(
             f"out: {folder} is there already, and results are never overwritten. Choose another "
             "name, or delete it"
+        )
+    blocking = file_in_the_way(folder.parent)
+    if blocking is not None:
+        raise NotADirectoryError(
+            f"out: {blocking} is a file, so there can be no folder {folder} in it. Choose another "
+            "place"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     return folder

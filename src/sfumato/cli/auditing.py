@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.prediction_options import (
+    BadRow,
+    Classes,
+    IgnoreIndex,
+    Labels,
+    OnBadRow,
+    Scores,
+    Split,
+    chosen_split,
+    reading_of,
+)
 from sfumato.cli.shared import Quiet, console, say_where
 
 if TYPE_CHECKING:
@@ -16,38 +27,16 @@ if TYPE_CHECKING:
     from sfumato.engine.runs.prediction_files import Reading
 
 
-class ScoreKind(str, Enum):
-    """What scores are whose name doesn't say it."""
-
-    probs = "probs"
-    logits = "logits"
-
-
-class BadRow(str, Enum):
-    """What a bad row does."""
-
-    stop = "stop"
-    skip = "skip"
-
-
 def audit(
     files: Annotated[
         list[str],
         typer.Argument(help="One model each: a file, a quoted pattern, a folder, or a run's."),
     ],
-    labels: Annotated[Path | None, typer.Option(help="The labels of an .npy, an .npy too.")] = None,
-    kind: Annotated[
-        ScoreKind | None, typer.Option(help="What scores are whose name doesn't say it.")
-    ] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="Names of the classes in their order, with commas.")
-    ] = None,
-    on_bad_row: Annotated[
-        BadRow, typer.Option(help="Stop at the first bad row, or skip and count them.")
-    ] = BadRow.stop,
-    ignore_index: Annotated[
-        int | None, typer.Option(help="Label of pixels that count for nothing.")
-    ] = None,
+    labels: Labels = None,
+    kind: Scores = None,
+    classes: Classes = None,
+    on_bad_row: OnBadRow = BadRow.stop,
+    ignore_index: IgnoreIndex = None,
     unlabelled: Annotated[
         bool,
         typer.Option(
@@ -57,7 +46,7 @@ def audit(
     merge: Annotated[
         bool, typer.Option("--merge", help="All files are parts of one model.")
     ] = False,
-    split: Annotated[str, typer.Option(help="Which stored predictions of a run.")] = "test",
+    split: Split = None,
     validation: Annotated[
         list[str] | None,
         typer.Option(help="Held-out predictions, one per model: adds temperature scaling."),
@@ -65,7 +54,9 @@ def audit(
     target_risk: Annotated[
         float | None, typer.Option(help="Error that accepted predictions may have: a threshold.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="How often that promise may be broken.")] = 0.05,
+    delta: Annotated[
+        float | None, typer.Option(help="How often that promise may be broken; 0.05 if left out.")
+    ] = None,
     escalate_risk: Annotated[
         float | None, typer.Option(help="Error of what is not rejected: a second threshold.")
     ] = None,
@@ -73,8 +64,9 @@ def audit(
         bool, typer.Option("--per-class", help="A threshold for each predicted class, too.")
     ] = False,
     most_per_image: Annotated[
-        int, typer.Option(help="As how many accepted detections an image counts at most.", min=1)
-    ] = 10,
+        int | None,
+        typer.Option(help="As how many accepted detections an image counts; 10.", min=1),
+    ] = None,
     resamples: Annotated[
         int, typer.Option(help="Bootstrap resamples; 0: no intervals, no comparison.", min=0)
     ] = 1000,
@@ -96,25 +88,19 @@ def audit(
     """
     import torch
 
-    from sfumato.engine.runs.prediction_files import Reading
     from sfumato.report.audit import audit_view, write_audit
 
     torch.set_num_threads(1)  # many small sums: threads would wait for each other, busily
-    reading = Reading(
-        kind=None if kind is None else kind.value,
-        labels=labels,
-        classes=None if classes is None else tuple(classes.split(",")),
-        on_bad_row=on_bad_row.value,
-        ignore_index=ignore_index,
-        unlabelled=unlabelled,
+    reading = reading_of(
+        kind, labels, classes, on_bad_row, ignore_index=ignore_index, unlabelled=unlabelled
     )
     if unlabelled:
-        _refuse_with_unlabelled(labels, target_risk, validation)
+        _refuse_with_unlabelled(labels, target_risk, validation, ignore_index)
     found = _audited(
         (files, validation or []),
         reading,
         _target(target_risk, delta, escalate_risk, per_class, most_per_image),
-        {"merge": merge, "split": split},
+        {"merge": merge, "split": chosen_split(split, [*files, *(validation or [])])},
         {"resamples": resamples},
         {"workers": workers, "ray": ray},
         show=not quiet,
@@ -162,12 +148,17 @@ def _audited(
 
 
 def _refuse_with_unlabelled(
-    labels: Path | None, target_risk: float | None, validation: Sequence[str] | None
+    labels: Path | None,
+    target_risk: float | None,
+    validation: Sequence[str] | None,
+    ignore_index: int | None,
 ) -> None:
     from sfumato.engine.runs.prediction_files import PredictionFileError
 
     if labels is not None:
         raise PredictionFileError("--labels gives labels: leave --unlabelled out")
+    if ignore_index is not None:
+        raise PredictionFileError("--ignore-index names a label: leave it or --unlabelled out")
     for name, value in (("--target-risk", target_risk), ("--validation", validation or None)):
         if value is not None:
             raise PredictionFileError(
@@ -176,14 +167,25 @@ def _refuse_with_unlabelled(
 
 
 def _target(
-    risk: float | None, delta: float, escalate: float | None, per_class: bool, most: int
+    risk: float | None,
+    delta: float | None,
+    escalate: float | None,
+    per_class: bool,
+    most: int | None,
 ) -> Target | None:
     from sfumato.engine.evaluation.audit_thresholds import Target
     from sfumato.engine.runs.prediction_files import PredictionFileError
 
     if risk is None:
-        if escalate is not None or per_class:
-            raise PredictionFileError("--escalate-risk and --per-class need --target-risk")
+        given = {
+            "--escalate-risk": escalate,
+            "--per-class": per_class or None,
+            "--delta": delta,
+            "--most-per-image": most,
+        }
+        for name, value in given.items():
+            if value is not None:
+                raise PredictionFileError(f"{name} needs --target-risk: add that, or leave it out")
         return None
     shares = {"--target-risk": risk, "--delta": delta, "--escalate-risk": escalate}
     for name, value in shares.items():
@@ -193,4 +195,6 @@ def _target(
         raise PredictionFileError(
             f"--escalate-risk must be at least --target-risk {risk:g}, got {escalate:g}"
         )
-    return Target(risk, delta, escalate, per_class, most)
+    found = Target(risk, escalate_risk=escalate, per_class=per_class)
+    found = found if delta is None else replace(found, delta=delta)
+    return found if most is None else replace(found, most_per_image=most)

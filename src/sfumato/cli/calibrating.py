@@ -10,20 +10,26 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sfumato.cli.auditing import BadRow, ScoreKind
+from sfumato.cli.prediction_options import (
+    BadRow,
+    Classes,
+    IgnoreIndex,
+    Labels,
+    OnBadRow,
+    Scores,
+    reading_of,
+)
 from sfumato.cli.shared import console, say_where
 
 
 def calibrate(
     file: Annotated[Path, typer.Argument(help="Held-out predictions with labels, as for audit.")],
     out: Annotated[Path, typer.Option(help="The calibrator to write.")] = Path("calibrator.json"),
-    labels: Annotated[Path | None, typer.Option(help="The labels of an .npy, an .npy too.")] = None,
-    kind: Annotated[
-        ScoreKind | None, typer.Option(help="What scores are whose name doesn't say it.")
-    ] = None,
-    on_bad_row: Annotated[
-        BadRow, typer.Option(help="Stop at the first bad row, or skip and count them.")
-    ] = BadRow.stop,
+    labels: Labels = None,
+    kind: Scores = None,
+    classes: Classes = None,
+    on_bad_row: OnBadRow = BadRow.stop,
+    ignore_index: IgnoreIndex = None,
     methods: Annotated[
         str | None, typer.Option(help="Which to try, with commas; all where left out.")
     ] = None,
@@ -50,15 +56,14 @@ def calibrate(
     import torch
 
     from sfumato.engine.evaluation.calibrate import METHODS, append_calibrator, calibrate_file
-    from sfumato.engine.runs.prediction_files import PredictionFileError, Reading
+    from sfumato.engine.runs.prediction_files import PredictionFileError
 
     torch.set_num_threads(1)  # many small fits: threads would wait for each other, busily
     tried = METHODS if methods is None else tuple(methods.split(","))
     if unknown := sorted(set(tried) - set(METHODS)):
         raise PredictionFileError(f"--methods: {unknown[0]!r} is none of {', '.join(METHODS)}")
-    reading = Reading(
-        kind=None if kind is None else kind.value, labels=labels, on_bad_row=on_bad_row.value
-    )
+    _check_outputs(out, onnx, onnx_output, onnx_out)
+    reading = reading_of(kind, labels, classes, on_bad_row, ignore_index=ignore_index)
     found, read = calibrate_file(file, reading, methods=tried, folds=folds, seed=seed)
     console.print(_table(found.report))
     for line in _sentences(found.report, found.uniform):
@@ -70,6 +75,26 @@ def calibrate(
         written = append_calibrator(found, read, onnx, path, onnx_output)
         say_where("Model", written["path"])
         console.print(_agreement(written["difference"]))
+
+
+def _check_outputs(
+    out: Path, onnx: Path | None, onnx_output: str | None, onnx_out: Path | None
+) -> None:
+    """Refuse before the fit what could not be written after it, or would not be used."""
+    from sfumato.engine.runs.prediction_files import PredictionFileError
+
+    if onnx is None:
+        for name, value in (("--onnx-output", onnx_output), ("--onnx-out", onnx_out)):
+            if value is not None:
+                raise PredictionFileError(f"{name} needs --onnx MODEL: add that, or leave it out")
+    for name, path, example in (
+        ("--out", out, "calibrator.json"),
+        ("--onnx-out", onnx_out, "model-calibrated.onnx"),
+    ):
+        if path is not None and path.is_dir():
+            raise PredictionFileError(
+                f"{name} {path}: is a folder; name a file in it, such as {path / example}"
+            )
 
 
 def _table(report: dict[str, Any]) -> Table:

@@ -19,6 +19,9 @@ def headline(model: Mapping[str, Any]) -> str:
         f"it says {_percent(metrics['average_confidence'])} on average and is right in "
         f"{_percent(metrics['accuracy'])} of {count:,} cases"
     )
+    if model["verdict"] == "can't tell":
+        why = _no_interval(model)
+        return f"{name}: can't tell whether confidences are right: {facts}, but {why}."
     low, high = (100 * end for end in model["gap"]["interval"])
     amount = f"{abs(100 * model['gap']['gap']):.1f} points"
     sizes = sorted((abs(low), abs(high)))
@@ -34,8 +37,15 @@ def headline(model: Mapping[str, Any]) -> str:
     }[model["verdict"]]
 
 
+def _no_interval(model: Mapping[str, Any]) -> str:
+    """Why there is no interval, which a verdict needs."""
+    if model.get("is_histogram") and model["images"] is None:
+        return "a histogram without images has no interval; give it a row for each image"
+    return "all of one image, which has no interval; audit two images or more"
+
+
 def verdict_sentence(model: Mapping[str, Any]) -> str:
-    """The verdict, and where the model is worst."""
+    """The verdict, and where most of the calibration error is from."""
     return " ".join(filter(None, (headline(model), error_sentence(model))))
 
 
@@ -53,8 +63,8 @@ def error_sentence(model: Mapping[str, Any]) -> str:
     if worst is None or model["verdict"] == "no miscalibration found":
         return f"{text}."
     return (
-        f"{text}. Worst where it says {100 * worst['low']:.0f} to {100 * worst['high']:.0f} %: "
-        f"{100 * worst['gap']:+.1f} points."
+        f"{text}. The largest part of it is where it says {100 * worst['low']:.0f} to "
+        f"{100 * worst['high']:.0f} %: {100 * worst['gap']:+.1f} points."
     )
 
 
@@ -210,11 +220,11 @@ def warnings_of(found: Mapping[str, Any]) -> list[str]:
 
 
 def skipped_line(model: Mapping[str, Any]) -> list[str]:
-    """How many bad rows were left out, and why; nothing where there were none."""
+    """How many rows were left out, and why; nothing where there were none."""
     if not model.get("skipped"):
         return []
     bad = ", ".join(f"{count:,} {reason}" for reason, count in model["skipped"].items())
-    return [f"{model['name']}: bad rows were left out ({bad})"]
+    return [f"{model['name']}: rows were left out ({bad})"]
 
 
 def number(value: float) -> str:

@@ -14,9 +14,16 @@ from rich.console import Console
 
 from sfumato._core.confidence_bins import bin_index
 from sfumato.engine.evaluation.audit import audit, honest_share
+from sfumato.engine.evaluation.audit_histograms import tallies_of_histogram
 from sfumato.engine.evaluation.audit_sets import sets_of
-from sfumato.engine.runs.prediction_files import PredictionFile, PredictionFileError
+from sfumato.engine.evaluation.audit_tallies import Summed, Tallies
+from sfumato.engine.runs.prediction_files import (
+    ConfidenceFile,
+    PredictionFile,
+    PredictionFileError,
+)
 from sfumato.report.audit import audit_view
+from sfumato.report.audit_sentences import sentences
 
 
 def _file(factor: float, *, name: str = "model", count: int = 2000, **extra: Any) -> PredictionFile:
@@ -89,13 +96,50 @@ def test_comparison_aligns_by_index_and_scaling_helps() -> None:
 
 
 def test_what_cannot_be_compared_is_said() -> None:
-    with pytest.raises(PredictionFileError, match="their labels differ"):
+    with pytest.raises(PredictionFileError, match="they hold 2,000 and 100 samples"):
         audit([_file(1.0), _file(1.0, count=100)], resamples=10)
     with pytest.raises(PredictionFileError, match="1 validation files for 2"):
         audit([_file(1.0), _file(2.0)], [_file(1.0)], resamples=10)
     bad = PredictionFile("bad", labels=torch.tensor([0, 1]), probs=torch.tensor([[0.6, 0.6]] * 2))
     with pytest.raises(PredictionFileError, match="bad: "):
         audit([bad], resamples=10)
+
+
+def test_one_image_has_no_verdict() -> None:
+    sure, wrong = torch.full((50,), 0.99), torch.zeros(50, dtype=torch.bool)
+    detections = ConfidenceFile("boxes", sure, wrong, images=["a"] * 50)
+    probs = torch.tensor([0.99, 0.01]).view(1, 2, 1, 1).expand(1, 2, 8, 8)
+    map_ = PredictionFile("map", torch.ones(1, 8, 8, dtype=torch.int64), probs=probs)
+    summed = Tallies()
+    summed.add(map_)
+    for file in (detections, map_, Summed("sums", summed)):
+        found = audit([file], resamples=20)
+        assert found["models"][0]["verdict"] == "can't tell"
+        [line, *_] = sentences(found)
+        assert "all of one image, which has no interval" in line
+        assert "nan" not in line
+    counts = [torch.tensor([[0.0, 50.0]]), torch.zeros(1, 2), torch.tensor([[0.0, 49.5]])]
+    counted = Summed("bins", tallies_of_histogram("bins", *(each.double() for each in counts)))
+    assert "a histogram without images has no interval" in sentences(audit([counted]))[0]
+
+
+def test_maps_without_a_labelled_pixel_hold_no_prediction() -> None:
+    labels = torch.full((2, 4, 4), 255)
+    file = PredictionFile("void", labels, probs=torch.full((2, 2, 4, 4), 0.5), void=255)
+    summed = Tallies()
+    summed.add(file)
+    for each in (file, Summed("void", summed)):
+        with pytest.raises(PredictionFileError, match="void: holds no prediction that counts"):
+            audit([each], resamples=20)
+
+
+def test_where_most_of_the_error_is_is_not_called_the_worst() -> None:
+    """900 say 0.95 and are 0.03 off, 100 say 0.55 and are 0.15 off."""
+    sure = torch.tensor([0.95] * 900 + [0.55] * 100)
+    right = torch.cat([torch.arange(900) < 828, torch.arange(100) < 40])
+    file = PredictionFile("m", (~right).long(), probs=torch.stack([sure, 1 - sure], 1))
+    [line] = sentences(audit([file], resamples=0))
+    assert line.endswith("The largest part of it is where it says 93 to 100 %: +3.0 points.")
 
 
 def test_sets_cover_each_class_with_an_interval() -> None:

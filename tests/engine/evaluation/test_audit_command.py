@@ -71,7 +71,14 @@ def test_thresholds_are_said_and_kept(tmp_path: Path, sfumato: Callable[..., Any
         (["nothing-*.csv"], "nothing-*.csv: no file has such a name"),
         (["none.csv"], "none.csv: no such file"),
         (["empty"], "empty: holds no predictions; known are .csv"),
-        (["a.csv", "--per-class"], "--escalate-risk and --per-class need --target-risk"),
+        (["a.csv", "--per-class"], "--per-class needs --target-risk: add that, or leave it out"),
+        (["a.csv", "--escalate-risk", "0.1"], "--escalate-risk needs --target-risk"),
+        (["a.csv", "--delta", "5"], "--delta needs --target-risk"),
+        (["a.csv", "--most-per-image", "3"], "--most-per-image needs --target-risk"),
+        (["a.csv", "--target-risk", "0.2", "--delta", "5"], "--delta must be between 0 and 1"),
+        (["a.csv", "--split", "nonsense"], "--split nonsense: names stored predictions of a run"),
+        (["bad.parquet", "--unlabelled"], "bad.parquet: can't be read ("),
+        (["none.parquet", "--unlabelled"], "none.parquet: no such file"),
         (["a.csv", "--target-risk", "2"], "--target-risk must be between 0 and 1, got 2"),
         (
             ["a.csv", "--target-risk", "0.2", "--escalate-risk", "0.1"],
@@ -87,6 +94,7 @@ def test_what_is_refused_in_one_line(
     _csv(tmp_path / "a.csv")
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad.csv").write_text("correct,confidence\n1,0.5\n1,7\n")
+    (tmp_path / "bad.parquet").write_text("no parquet")
     done = sfumato("audit", *arguments, "--resamples", "0", "--quiet")
     assert done.status == 2
     assert message in done.stderr
@@ -97,8 +105,30 @@ def test_skipped_rows_are_said(tmp_path: Path, sfumato: Callable[..., Any]) -> N
     (tmp_path / "a.csv").write_text("correct,confidence\n1,0.5\n1,7\n0,0.9\n")
     done = sfumato("audit", "a.csv", "--on-bad-row", "skip", "--resamples", "0")
     assert done.status == 0, done.stderr
-    assert "bad rows were left out (1 confidence outside [0, 1])" in " ".join(done.stdout.split())
+    assert "rows were left out (1 confidence outside [0, 1])" in " ".join(done.stdout.split())
     assert _models(tmp_path)[0]["skipped"] == {"confidence outside [0, 1]": 1}
+
+
+def test_ignored_rows_are_said(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 300)
+    labels[:7] = 255
+    np.savez(tmp_path / "a.npz", probs=rng.dirichlet([1] * 3, 300), labels=labels)
+    done = sfumato("audit", "a.npz", "--ignore-index", "255", "--resamples", "0")
+    assert done.status == 0, done.stderr
+    assert "rows were left out (7 with the label of --ignore-index)" in " ".join(
+        done.stdout.split()
+    )
+    done = sfumato("audit", "a.npz", "--ignore-index", "255", "--unlabelled")
+    assert done.status == 2
+    assert "--ignore-index names a label: leave it or --unlabelled out" in done.stderr
+
+
+def test_blanks_between_class_names(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
+    (tmp_path / "a.csv").write_text("label,predicted,confidence\nb,1,0.9\na,b,0.8\n")
+    done = sfumato("audit", "a.csv", "--classes", "a, b", "--resamples", "0")
+    assert done.status == 0, done.stderr
+    assert [row["name"] for row in _models(tmp_path)[0]["by_class"]] == ["b"]
 
 
 def test_the_predictions_of_a_run(tmp_path: Path, sfumato: Callable[..., Any]) -> None:

@@ -140,4 +140,4 @@ def test_bad_rows_are_skipped_and_counted(tmp_path: Path, sfumato: Callable[...,
     done = sfumato("audit", "bad.csv", "--unlabelled", "--on-bad-row", "skip", "--quiet")
     (model,) = _found(tmp_path, done)["models"]
     assert model["expected"]["accuracy"] == pytest.approx(0.6)
-    assert "bad rows were left out (1 confidence outside [0, 1])" in " ".join(done.stdout.split())
+    assert "rows were left out (1 confidence outside [0, 1])" in " ".join(done.stdout.split())

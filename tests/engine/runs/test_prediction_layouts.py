@@ -182,7 +182,7 @@ def test_bad_rows_are_skipped_and_counted(tmp_path: Path) -> None:
     assert found.times.tolist() == [1, 7]
     assert skipped.total() == 5
     (tmp_path / "a.csv").write_text("\n".join(BAD.splitlines()[:1] + BAD.splitlines()[2:4]))
-    with pytest.raises(PredictionFileError, match="no prediction; 2 bad rows were skipped"):
+    with pytest.raises(PredictionFileError, match="no prediction; 2 rows were left out"):
         read_any(path, Reading(on_bad_row="skip"))
 
 

@@ -19,9 +19,9 @@ from sfumato.engine.evaluation.audit_tallies import NUM_BINS, Summed, Tallies, W
 from sfumato.engine.evaluation.audit_thresholds import (
     Target,
     thresholds_of_classes,
-    thresholds_of_groups,
     thresholds_of_images,
     thresholds_of_rows,
+    thresholds_of_sums,
 )
 from sfumato.engine.runs.prediction_rows import (
     AnyPredictions,
@@ -31,7 +31,7 @@ from sfumato.engine.runs.prediction_rows import (
 )
 from sfumato.engine.runs.progress import Bar
 from sfumato.metrics import evaluate_predictions
-from sfumato.metrics.histogram import Groups, group_by_value
+from sfumato.metrics.histogram import group_by_value
 from sfumato.metrics.scored_samples import Samples
 from sfumato.predictions.risk_threshold import MOST_PER_IMAGE
 
@@ -106,6 +106,7 @@ def judge_file(
 ) -> dict[str, Any]:
     """One file's metrics, verdict, reliability bins, curve, and every breakdown."""
     found = outcomes(file)
+    _check_count(file.name, len(found.confidence))
     if found.unit is not None and int(found.unit.max()) == 0:
         resamples = 0  # one image can't be resampled either
     metrics = _evaluate(file, found, _possible(file, resamples), generator)
@@ -136,6 +137,7 @@ def judge_tallies(
     target: Target | None = None,
 ) -> dict[str, Any]:
     """The same of predictions that are known by their sums, and by a sample of their rows."""
+    _check_count(name, tallies.count)
     if tallies.images.is_clustered and tallies.images.size < 2:
         resamples = 0
     metrics: dict[str, Any] = dict(tallies.measure())
@@ -143,9 +145,10 @@ def judge_tallies(
         metrics |= tallies.intervals(resamples, generator)
     metrics |= tallies.detections.errors(resamples if tallies.count > 1 else 0)
     groups = tallies.groups()
-    chosen = None if target is None else _thresholds_of_sums(tallies, groups, target)
+    chosen = None if target is None else _thresholds(tallies, target)
     most = MOST_PER_IMAGE if target is None else target.most_per_image
-    judged = judge(name, tallies, groups, metrics, generator, chosen, most)
+    lowest = tallies.lowest_of_groups()
+    judged = judge(name, tallies, groups, metrics, generator, chosen, most, lowest)
     sample = tallies.sample.rows(name)
     if sample is not None:
         found = _evaluate(sample, outcomes(sample), _possible(sample, resamples), generator)
@@ -157,10 +160,10 @@ def judge_tallies(
     return judged
 
 
-def _thresholds_of_sums(tallies: Tallies, groups: Groups, target: Target) -> dict[str, Any]:
+def _thresholds(tallies: Tallies, target: Target) -> dict[str, Any]:
     if tallies.images.is_clustered:
         return thresholds_of_images(tallies.images, target)
-    chosen = thresholds_of_groups(groups, target)
+    chosen = thresholds_of_sums(tallies, target)
     if target.per_class:
         chosen["classes"] = thresholds_of_classes(tallies.class_counts, target) or None
     return chosen
@@ -208,6 +211,13 @@ def _with_classes(file: AnyPredictions | Summed) -> PredictionFile:
             "leave --validation out"
         )
     return rows
+
+
+def _check_count(name: str, count: int) -> None:
+    if not count:
+        raise PredictionFileError(
+            f"{name}: holds no prediction that counts: --ignore-index is the label of every one"
+        )
 
 
 def _possible(file: AnyPredictions, resamples: int) -> int:

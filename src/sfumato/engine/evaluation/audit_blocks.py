@@ -17,7 +17,7 @@ from torch import Tensor
 from sfumato._core.confidence_bins import bin_index
 from sfumato._core.seeds import draw_seed
 from sfumato.engine.evaluation.audit_outcomes import Outcomes
-from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile
+from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile, PredictionFile
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import Comparison, centred_interval, draw_in_parts
 from sfumato.metrics.resampling import metrics_of_groups
@@ -34,8 +34,11 @@ class BlockSums:
         self.counts = torch.zeros(BLOCKS * CELLS * 2, dtype=torch.int64)  # wrong and right ones
         self.mass = torch.zeros(CELLS, dtype=torch.float64)
         self.scores = torch.zeros(BLOCKS, 2, dtype=torch.float64)  # likelihood, squared error
-        self.labels = torch.zeros(BLOCKS, dtype=torch.int64)  # a checksum
-        self.has_scores = self.has_labels = True
+        # Checksums of the labels, by the numbers of their classes and by the names.
+        self.labels = torch.zeros(2, BLOCKS, dtype=torch.int64)
+        self.knows_labels = [True, True]
+        self.classes: frozenset[str] | None = frozenset()  # None where they have no names
+        self.has_scores = True
 
     def add(self, file: AnyPredictions, found: Outcomes, numbers: Tensor) -> None:
         """Add predictions whose rows have these numbers."""
@@ -47,10 +50,13 @@ class BlockSums:
         self.counts += torch.bincount(place, minlength=len(self.counts))
         self.mass += torch.bincount(cell, weights=found.confidence.double(), minlength=CELLS)
         self._add_scores(block, found)
-        codes = _label_codes(file, found)
-        self.has_labels = self.has_labels and codes is not None
-        if codes is not None:
-            self.labels.index_add_(0, block, numbers * codes)
+        for spelling, codes in enumerate(_label_codes(file, found)):
+            if codes is None:
+                self.knows_labels[spelling] = False
+            else:
+                self.labels[spelling].index_add_(0, block, numbers * codes)
+        named = isinstance(file, PredictionFile) and file.classes is not None
+        self.classes = _union(self.classes, frozenset(file.classes or ()) if named else None)
 
     @property
     def count(self) -> int:
@@ -63,13 +69,25 @@ class BlockSums:
         self.scores += other.scores
         self.labels += other.labels
         self.has_scores = self.has_scores and other.has_scores
-        self.has_labels = self.has_labels and other.has_labels
+        both = zip(self.knows_labels, other.knows_labels, strict=True)
+        self.knows_labels = [ours and theirs for ours, theirs in both]
+        self.classes = _union(self.classes, other.classes)
 
     def agrees_with(self, other: BlockSums) -> bool:
-        """Whether both were summed up over the same rows, with the same labels where known."""
+        """Whether both were summed up over the same rows, with the same labels where known.
+
+        Labels are those of the same names where both know the same classes, in whatever order; else
+        the same numbers or the same names will do.
+        """
         ours, theirs = (each.counts.view(BLOCKS, -1).sum(1) for each in (self, other))
-        known = self.has_labels and other.has_labels
-        return torch.equal(ours, theirs) and (not known or torch.equal(self.labels, other.labels))
+        if not torch.equal(ours, theirs):
+            return False
+        same = [
+            torch.equal(self.labels[spelling], other.labels[spelling])
+            for spelling in ((1,) if self.classes and self.classes == other.classes else (0, 1))
+            if self.knows_labels[spelling] and other.knows_labels[spelling]
+        ]
+        return not same or any(same)
 
     def whole(self) -> Tensor:
         """`audit_sums.whole_sums` with blocks as units, (7,)."""
@@ -133,14 +151,29 @@ def compare_blocks(
     return result
 
 
-def _label_codes(file: AnyPredictions, found: Outcomes) -> Tensor | None:
-    """A number for each true class, the same in files that hold its number or its name as text."""
+def _label_codes(file: AnyPredictions, found: Outcomes) -> tuple[Tensor | None, Tensor | None]:
+    """A number for each true class, from the text of its number and from its name.
+
+    A file of confidences holds one of the two as text, which stands for either.
+    """
     if isinstance(file, ConfidenceFile):
         if file.truth is None:
-            return None
-        codes = {name: zlib.crc32(name.encode()) for name in set(file.truth)}
-        return torch.tensor([codes[name] for name in file.truth])
+            return None, None
+        codes = {name: _code(name) for name in set(file.truth)}
+        of_rows = torch.tensor([codes[name] for name in file.truth])
+        return of_rows, of_rows
     if found.label is None:
-        return None
-    classes = range(file.predictions.shape[1])
-    return torch.tensor([zlib.crc32(str(each).encode()) for each in classes])[found.label]
+        return None, None
+    numbers = [_code(str(number)) for number in range(file.predictions.shape[1])]
+    by_number = torch.tensor(numbers)[found.label]
+    if file.classes is None:
+        return by_number, None
+    return by_number, torch.tensor([_code(name) for name in file.classes])[found.label]
+
+
+def _code(name: str) -> int:
+    return zlib.crc32(name.encode())
+
+
+def _union(first: frozenset[str] | None, second: frozenset[str] | None) -> frozenset[str] | None:
+    return None if first is None or second is None else first | second

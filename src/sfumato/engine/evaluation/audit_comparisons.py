@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sfumato.engine.evaluation.audit_alignment import class_order, other_labels, shared_samples
 from sfumato.engine.evaluation.audit_blocks import compare_blocks
 from sfumato.engine.evaluation.audit_confidences import compare_confidences
 from sfumato.engine.evaluation.audit_outcomes import outcomes
 from sfumato.engine.evaluation.audit_tallies import NUM_BINS, Summed
+from sfumato.engine.runs.prediction_files import Reading, read_predictions, stored_predictions
 from sfumato.engine.runs.prediction_rows import (
     AnyPredictions,
     PredictionFile,
@@ -19,9 +23,17 @@ from sfumato.engine.runs.prediction_rows import (
 )
 from sfumato.engine.runs.progress import Bar
 from sfumato.metrics import compare_predictions
+from sfumato.metrics.intervals import Comparison
 from sfumato.metrics.scored_samples import Samples
 
 COMPARED = ("accuracy", "nll", "ece", "aece", "aurc", "accuracy_at_80")
+
+
+def read_compared(path: Path, split: str, name: str, reading: Reading) -> PredictionFile:
+    """The stored predictions of a run folder, called `name`; or a file, read as `reading` says."""
+    if not path.is_dir():
+        return read_predictions(path, reading)
+    return replace(read_predictions(stored_predictions(path, split), reading), name=name)
 
 
 def compare_files(
@@ -48,7 +60,7 @@ def compare_with_first(
     if ours.blocks is None or theirs.blocks is None:
         return None
     if not ours.blocks.agrees_with(theirs.blocks):
-        raise PredictionFileError(_other_rows(first.name, second.name))
+        raise PredictionFileError(other_labels(first.name, second.name))
     found = compare_blocks(
         (ours.blocks, ours.measure()),
         (theirs.blocks, theirs.measure()),
@@ -65,13 +77,6 @@ def compare_with_first(
     }
 
 
-def _other_rows(first: str, second: str) -> str:
-    return (
-        f"{first} and {second} can't be compared: their labels differ. Save both on the same "
-        "samples, in the same order or with an 'index'."
-    )
-
-
 def _compare(
     first: AnyPredictions,
     second: AnyPredictions,
@@ -80,28 +85,18 @@ def _compare(
     names: Sequence[str] | None,
     bar: Bar,
 ) -> dict[str, Any]:
-    ours, theirs = _aligned(first, second)
+    ours, theirs = shared_samples(first, second)
     if len(ours) < 2:
-        raise PredictionFileError(
-            f"{first.name} and {second.name} can't be compared: they share one sample, and an "
-            "interval needs at least two"
-        )
+        raise PredictionFileError(_too_few(first, second, "sample"))
     settings: dict[str, Any] = {
         "num_bins": NUM_BINS,
         "resamples": resamples,
         "generator": generator,
     }
     if isinstance(first, PredictionFile) and isinstance(second, PredictionFile):
-        pair = (first.probabilities[ours], second.probabilities[theirs])
-        found = compare_predictions(first.labels[ours], probs=pair, validate=False, **settings)
+        found = _compare_classes(first, second, ours, theirs, settings)
     else:
-        samples = [
-            Samples(*(part[chosen] for part in outcomes(file).samples()))
-            for file, chosen in ((first, ours), (second, theirs))
-        ]
-        unit = outcomes(first).unit
-        unit = None if unit is None else unit[ours]
-        found = compare_confidences(*samples, unit=unit, **settings)
+        found = _compare_confidences(first, second, ours, theirs, settings)
     bar.advance(f"{second.name} against {first.name}")
     return {
         "first": first.name,
@@ -111,31 +106,57 @@ def _compare(
     }
 
 
-def _aligned(first: AnyPredictions, second: AnyPredictions) -> tuple[Tensor, Tensor]:
-    """Positions of the common samples: by index where both have one, else by order."""
-    if first.index is not None and second.index is not None:
-        common = torch.tensor(sorted(set(first.index.tolist()) & set(second.index.tolist())))
-        places = []
-        for index in (first.index, second.index):
-            found = {value: place for place, value in enumerate(index.tolist())}
-            places.append(torch.tensor([found[int(i)] for i in common], dtype=torch.int64))
-        ours, theirs = places
-    else:
-        ours = theirs = torch.arange(len(first))
-    same = len(ours) and (first.index is not None or len(first) == len(second))
-    if not same or not _same_labels(first, second, ours, theirs):
-        raise PredictionFileError(_other_rows(first.name, second.name))
-    return ours, theirs
+def _compare_classes(
+    first: PredictionFile,
+    second: PredictionFile,
+    ours: Tensor,
+    theirs: Tensor,
+    settings: Mapping[str, Any],
+) -> dict[str, Comparison]:
+    """Two files of all classes, whose columns may be in another order."""
+    others, order = second.probabilities[theirs], class_order(first, second)
+    if order is not None:
+        others = others[:, order.argsort()]
+    return compare_predictions(
+        first.labels[ours],
+        probs=(first.probabilities[ours], others),
+        ignore_index=first.void,
+        validate=False,
+        **settings,
+    )
 
 
-def _same_labels(
-    first: AnyPredictions, second: AnyPredictions, ours: Tensor, theirs: Tensor
-) -> bool:
-    """Whether the common samples have one label; where a file doesn't name them, it is trusted."""
-    known = []
-    for file, chosen in ((first, ours), (second, theirs)):
-        if isinstance(file, PredictionFile):
-            known.append([str(label) for label in file.labels[chosen].tolist()])
-        elif file.truth is not None:
-            known.append([file.truth[place] for place in chosen.tolist()])
-    return len(known) < 2 or known[0] == known[1]
+def _compare_confidences(
+    first: AnyPredictions,
+    second: AnyPredictions,
+    ours: Tensor,
+    theirs: Tensor,
+    settings: Mapping[str, Any],
+) -> dict[str, Comparison]:
+    """Two files of which at least one knows confidences only."""
+    for file in (first, second):
+        if isinstance(file, PredictionFile) and file.labels.ndim > 1:
+            raise PredictionFileError(
+                f"{first.name} and {second.name} can't be compared: {file.name} holds label maps, "
+                "the other confidences; save both as label maps"
+            )
+    before, unit = _chosen(first, ours)
+    after, unit_after = _chosen(second, theirs)
+    unit = unit_after if unit is None else unit
+    if unit is not None and len(unit.unique()) < 2:
+        raise PredictionFileError(_too_few(first, second, "image"))
+    return compare_confidences(before, after, unit=unit, **settings)
+
+
+def _chosen(file: AnyPredictions, rows: Tensor) -> tuple[Samples, Tensor | None]:
+    """Outcomes of these rows, and their images where several share one."""
+    found = outcomes(file)
+    unit = None if found.unit is None else found.unit[rows]
+    return Samples(*(part[rows] for part in found.samples())), unit
+
+
+def _too_few(first: AnyPredictions, second: AnyPredictions, what: str) -> str:
+    return (
+        f"{first.name} and {second.name} can't be compared: they share one {what}, and an interval "
+        "needs at least two"
+    )

@@ -37,7 +37,7 @@ def _expected(name: str, tallies: Tallies) -> dict[str, Any]:
         "images": tallies.images.images if tallies.images.is_clustered else None,
         "expected": _part("all", tallies.overall, 1),
         "counts": width_bins(groups, NUM_BINS).count.tolist(),
-        "curve": _expected_curve(groups),
+        "curve": _expected_curve(groups, tallies.lowest_of_groups()),
         "by_class": _parts(tallies.by_class.parts),
         "by_group": _parts(tallies.by_group.parts),
         "by_time": [{**row, "start": start} for row, (start, _) in zip(rows, periods, strict=True)],
@@ -65,9 +65,9 @@ def _part(name: str, sums: Tensor, tests: int) -> dict[str, Any]:
     }
 
 
-def _expected_curve(groups: Groups) -> dict[str, list[float]]:
+def _expected_curve(groups: Groups, lowest: Tensor) -> dict[str, list[float]]:
     """Kept and expected wrong ones at up to 600 thresholds, and the error that 95 % stay below."""
-    found = curve(groups)
+    found = curve(groups, lowest=lowest)
     mean = (groups.confidence / groups.count).clamp(0, 1)
     doubt, spread = groups.count * (1 - mean), groups.count * mean * (1 - mean)
     wrong, variance = (each.flip(0).cumsum(0).flip(0) for each in (doubt, spread))

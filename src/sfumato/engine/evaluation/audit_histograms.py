@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato._core.confidence_bins import edge_slack
 from sfumato.engine.evaluation.audit_tallies import Tallies
 from sfumato.engine.runs.prediction_rows import PredictionFileError
 from sfumato.metrics.fine_cells import cell_index
@@ -49,7 +50,7 @@ def tallies_of_histogram(
     counts, correct, confidence = (torch.atleast_2d(each) for each in (counts, correct, confidence))
     _check(where, counts, correct, confidence)
     found = Tallies()
-    found.has_scores = False
+    found.has_scores, found.slack = False, edge_slack(torch.float32)
     total, hits, mass = (each.sum(0) for each in (counts, correct, confidence))
     filled = total > 0
     total, hits, mass = total[filled], hits[filled], mass[filled]

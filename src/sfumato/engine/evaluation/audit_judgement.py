@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ def judge(
     generator: torch.Generator,
     thresholds: Mapping[str, Any] | None = None,
     most_per_image: int = MOST_PER_IMAGE,
+    lowest: Tensor | None = None,
 ) -> dict[str, Any]:
     """Verdict, reliability bins with what chance would show, curve, and every breakdown.
 
@@ -42,6 +44,7 @@ def judge(
         generator: of the sets of labels that an honest model would have.
         thresholds: what was found for a target risk; points of the curve.
         most_per_image: as how many accepted predictions an image counts in the curve's bounds.
+        lowest: smallest confidence of each group; None where each is of one confidence.
     """
     overall = gap_of("all", tallies.whole())
     honest = honest_draws(groups, generator, _DRAWS)
@@ -72,7 +75,7 @@ def judge(
             "low": low.tolist(),
             "high": high.tolist(),
         },
-        "curve": curve(groups, _chosen(thresholds), tallies.images, most_per_image),
+        "curve": curve(groups, _chosen(thresholds), tallies.images, most_per_image, lowest),
         "thresholds": thresholds,
         "mistakes": [mistake._asdict() for mistake in tallies.mistakes],
         "zero_labels": tallies.zeros,
@@ -135,12 +138,14 @@ def curve(
     also: Sequence[float] = (),
     images: ImageSample | None = None,
     most_per_image: int = MOST_PER_IMAGE,
+    lowest: Tensor | None = None,
 ) -> dict[str, list[float]]:
     """Risk against coverage at up to 600 thresholds and those of `also`, from all kept to few.
 
     `kept` and `wrong` count the predictions with at least the confidence `threshold`; `bound` is
     the largest error of theirs that 19 of 20 test sets leave possible, for one threshold that was
-    chosen beforehand: over images where several predictions are of one.
+    chosen beforehand: over images where several predictions are of one. `lowest` is the smallest
+    confidence of each group, where a group has several.
     """
     kept, wrong = (x.flip(0).cumsum(0).flip(0) for x in (groups.count, groups.wrong))
     places = torch.arange(len(kept))
@@ -149,7 +154,7 @@ def curve(
         by_mass = torch.searchsorted(groups.count.cumsum(0), steps * groups.count.sum())
         by_place = (steps * (len(kept) - 1)).long()
         places = torch.cat([by_mass.clamp(max=len(kept) - 1), by_place]).unique()
-    threshold = _smallest(groups)
+    threshold = groups.upper.double() if lowest is None else lowest
     more = torch.searchsorted(threshold, torch.tensor(also, dtype=torch.float64))
     places = torch.cat([places, more.clamp(max=len(kept) - 1)]).unique()
     kept, wrong = kept[places], wrong[places]
@@ -167,14 +172,6 @@ def _chosen(thresholds: Mapping[str, Any] | None) -> list[float]:
     return [
         each["confidence"] for each in found if each is not None and each["confidence"] is not None
     ]
-
-
-def _smallest(groups: Groups) -> Tensor:
-    """The smallest confidence of each group; of a cell, what is just above the cell before."""
-    upper = groups.upper.double()
-    before = torch.cat([upper.new_zeros(1), upper[:-1]])
-    is_value = upper - groups.confidence / groups.count < 1e-9
-    return upper.where(is_value, torch.nextafter(before, torch.ones_like(before)))
 
 
 def _floor(groups: Groups) -> float:
@@ -200,7 +197,7 @@ def _periods(tallies: Tallies) -> list[dict[str, Any]]:
 
 
 def _verdict(overall: Mapping[str, Any], honest_share: float) -> str:
-    if overall["count"] < 2:
+    if any(math.isnan(end) for end in overall["interval"]):  # one prediction, or one image
         return "can't tell"
     if overall["direction"] != "can't tell":
         return str(overall["direction"])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from sfumato.engine.evaluation.audit_outcomes import Outcomes
-from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile
+from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile, file_of
 
 MISTAKES = 20
 
@@ -51,7 +51,8 @@ def _mistake(file: AnyPredictions, found: Outcomes, place: int, confidence: floa
     label = name(found.label)
     if isinstance(file, ConfidenceFile) and file.truth is not None:
         label = file.truth[place]
-    return Mistake(confidence, file.name, int(found.row[place]), label, name(found.predicted))
+    origin = file_of(file, place)
+    return Mistake(confidence, origin, int(found.row[place]), label, name(found.predicted))
 
 
 def _order(mistake: Mistake) -> tuple[float, str, int]:

@@ -11,6 +11,7 @@ from sfumato.engine.evaluation.audit_sources import LARGEST_IN_MEMORY, Source
 from sfumato.engine.evaluation.audit_tallies import NOTHING_MORE, Summed, Wanted
 from sfumato.engine.evaluation.audit_workers import Job, jobs_of, tally
 from sfumato.engine.runs.prediction_files import Reading, read_batches
+from sfumato.engine.runs.prediction_parts import Layout, layout_of, merged
 from sfumato.engine.runs.prediction_rows import AnyPredictions, PredictionFileError, joined
 from sfumato.engine.runs.progress import Bar
 
@@ -75,10 +76,17 @@ def read_source(
         bar.advance(source.name)
         return Summed(source.name, counted)
     if plan.jobs:
+        if len(source.paths) > 1:
+            reading = replace(reading, like=_first_layout(source, reading))
         tallies = tally(plan.jobs, reading, plan.wanted, workers=workers, ray=ray, bar=bar)
         return Summed(source.name, tallies)
-    parts, skipped = [], Counter[str]()
+    files, skipped = [], Counter[str]()
     for path in source.paths:
-        parts += list(read_batches(path, reading, skipped))
+        files.append(joined(list(read_batches(path, reading, skipped))))
+        reading = replace(reading, like=reading.like or layout_of(files[0]))
         bar.advance(path.name)
-    return replace(joined(parts), name=source.name, skipped=dict(skipped))
+    return merged(files, source.name, dict(skipped))
+
+
+def _first_layout(source: Source, reading: Reading) -> Layout:
+    return layout_of(next(read_batches(source.paths[0], reading)))

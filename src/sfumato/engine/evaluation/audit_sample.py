@@ -14,7 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile, PredictionFile
+from sfumato.engine.runs.prediction_rows import (
+    AnyPredictions,
+    ConfidenceFile,
+    PredictionFile,
+    file_numbers,
+)
 
 ROWS = 20_000
 _ENTRIES = 4_000_000  # that the sample holds at most
@@ -39,7 +44,8 @@ def _places(file: AnyPredictions, number: int) -> Tensor:
     if file.index is not None:
         return file.index
     rows = torch.arange(len(file)) if file.rows is None else file.rows
-    return rows + number * _ROWS_PER_FILE
+    numbers = file_numbers(file) if file.origins else number
+    return rows + numbers * _ROWS_PER_FILE
 
 
 def _mixed(values: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ def _bytes(path: Path) -> int:
     if not path.is_file():
         raise PredictionFileError(f"{path}: no such file")
     if path.suffix.lower() == ".parquet":
-        facts = _facts(path)
+        facts = open_parquet(path).metadata
         groups = (facts.row_group(at).total_byte_size for at in range(facts.num_row_groups))
         return sum(groups) + _BYTES_PER_ROW * facts.num_rows
     size = path.stat().st_size
@@ -95,12 +95,3 @@ def _bytes(path: Path) -> int:
             start = file.read(2**16)
         size += _BYTES_PER_ROW * (size * start.count(b"\n") // len(start))
     return size
-
-
-def _facts(path: Path):  # type: ignore[no-untyped-def]
-    try:
-        return open_parquet(path).metadata
-    except PredictionFileError:
-        raise
-    except Exception as error:
-        raise PredictionFileError(f"{path}: can't be read ({error})") from None

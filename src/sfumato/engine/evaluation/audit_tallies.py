@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sfumato._core.confidence_bins import edge_slack
 from sfumato.engine.evaluation.audit_blocks import BlockSums
 from sfumato.engine.evaluation.audit_class_counts import ClassCounts
 from sfumato.engine.evaluation.audit_detections import DetectionSums
@@ -32,11 +33,12 @@ from sfumato.engine.evaluation.audit_sums import (
 from sfumato.engine.runs.prediction_rows import AnyPredictions, ConfidenceFile, PredictionFileError
 from sfumato.metrics.confidence_sums import (
     add_samples,
+    counts_of_sums,
     empty_sums,
     groups_of_sums,
     resample_groups,
 )
-from sfumato.metrics.fine_cells import cells_per_unit
+from sfumato.metrics.fine_cells import cell_edges, cells_per_unit
 from sfumato.metrics.histogram import Groups
 from sfumato.metrics.intervals import intervals_of
 from sfumato.metrics.resampling import metrics_of_groups
@@ -80,6 +82,7 @@ class Tallies:
         self.batches = 0  # among which the rows of an image may be divided
         self.cells = cells_per_unit(NUM_BINS)
         self.sums = empty_sums(self.cells)
+        self.slack = 0.0  # share by which a confidence exceeds an edge and still is the edge
         self.overall = torch.zeros(WIDTH, dtype=torch.float64)
         self.squared = torch.zeros(2, dtype=torch.float64)  # squared errors, and their squares
         self.by_class, self.by_group, self.by_time = NamedSums(), NamedSums(), TimeSums()
@@ -101,6 +104,7 @@ class Tallies:
         if not len(found.confidence):
             return
         add_samples(self.sums, found.samples(), self.cells)
+        self.slack = max(self.slack, edge_slack(found.confidence.dtype))
         self._add_scores(found)
         self.batches += 1
         self.overall += whole_sums(found.confidence, found.correct, found.unit)
@@ -128,6 +132,7 @@ class Tallies:
         """Add what another has summed up; this one, for chaining."""
         self._agree(other.num_classes)
         self.sums += other.sums
+        self.slack = max(self.slack, other.slack)
         self.overall += other.overall
         self.squared += other.squared
         self.by_class.merge(other.by_class)
@@ -165,6 +170,15 @@ class Tallies:
     def groups(self) -> Groups:
         """Predictions by confidence, in fine cells."""
         return groups_of_sums(self.sums, self.cells)
+
+    def lowest(self) -> Tensor:
+        """The smallest confidence that falls into each fine cell, and one above all; ascending."""
+        return cell_edges(self.cells, self.sums.device) / (1 - self.slack)
+
+    def lowest_of_groups(self) -> Tensor:
+        """The smallest confidence that falls into the cell of each of `groups`."""
+        wrong, right = counts_of_sums(self.sums)
+        return self.lowest()[:-1][wrong + right > 0]
 
     def measure(self) -> dict[str, float]:
         """Every metric that the sums give."""

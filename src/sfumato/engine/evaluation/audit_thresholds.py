@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,9 @@ import torch
 from sfumato.engine.evaluation.audit_class_counts import ClassCounts
 from sfumato.engine.evaluation.audit_images import ImageSample
 from sfumato.engine.evaluation.audit_outcomes import Outcomes
-from sfumato.metrics.histogram import Groups
+from sfumato.engine.evaluation.audit_tallies import Tallies
+from sfumato.metrics.confidence_sums import counts_of_sums
+from sfumato.metrics.fine_cells import cell_edges
 from sfumato.predictions.decision_thresholds import class_risk_thresholds
 from sfumato.predictions.risk_threshold import (
     MOST_PER_IMAGE,
@@ -107,26 +109,27 @@ def _classes_of_images(sample: ImageSample, target: Target, most: int) -> list[d
     return found
 
 
-def thresholds_of_groups(groups: Groups, target: Target) -> dict[str, Any]:
-    """Thresholds of a histogram; each is moved up to the next edge of a cell.
+def thresholds_of_sums(tallies: Tallies, target: Target) -> dict[str, Any]:
+    """Thresholds of a histogram; each is moved up to where the next cell begins.
 
-    The edges are as fixed beforehand as the thresholds are, so that the promise holds as well.
+    The cells are as fixed beforehand as the thresholds are, so that the promise holds as well. It
+    is the moved threshold that is reported: exactly what is counted has at least that confidence.
     """
-    wanted = torch.tensor(THRESHOLDS, dtype=torch.float64)
-    upper = groups.upper.double()
-    below = torch.cat([upper.new_zeros(1), upper[:-1]])
-    first = torch.searchsorted(below, wanted)  # the first cell that is not below the threshold
-    count, errors = (
-        torch.cat([each.flip(0).cumsum(0).flip(0), each.new_zeros(1)]).long()
-        for each in (groups.count, groups.wrong)
+    edges = cell_edges(tallies.cells, tallies.sums.device)
+    cell = torch.searchsorted(edges, torch.tensor(THRESHOLDS, dtype=torch.float64))
+    moved = dict(zip(THRESHOLDS, tallies.lowest()[cell].tolist(), strict=True))
+    wrong, right = counts_of_sums(tallies.sums)
+    kept, errors = (
+        torch.cat([each.flip(0).cumsum(0).flip(0), each.new_zeros(1)]).long()[cell]
+        for each in (wrong + right, wrong)
     )
     share = target.delta / len(target.risks())
-    chosen = [
-        risk_threshold_of_counts(
-            count[first], errors[first], int(count[0]), target_risk=risk, delta=share
-        )
-        for risk in target.risks()
-    ]
+    chosen = []
+    for risk in target.risks():
+        found = risk_threshold_of_counts(kept, errors, tallies.count, target_risk=risk, delta=share)
+        if found.confidence is not None:
+            found = replace(found, confidence=moved[found.confidence])
+        chosen.append(found)
     return _described(chosen, target)
 
 

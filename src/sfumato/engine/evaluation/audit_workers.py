@@ -151,6 +151,8 @@ def _jobs(path: Path, number: int) -> Iterator[Job]:
     if path.suffix.lower() != ".parquet":
         yield Job(path, None, number)
         return
+    if not path.is_file():
+        raise PredictionFileError(f"{path}: no such file")
     facts = open_parquet(path).metadata
     groups: list[int] = []
     rows = 0

@@ -23,6 +23,11 @@ def calibrate_file(
     Raises:
         PredictionFileError: what is wrong with the file, or too few rows to choose.
     """
+    if path.is_dir():
+        raise PredictionFileError(
+            f"{path}: is a folder; name one file of held-out predictions, such as "
+            f"{path / 'predictions' / 'validation.npz'} of a run"
+        )
     file = read_predictions(path, reading)
     if file.labels.ndim > 1:
         raise PredictionFileError(f"{path}: holds label maps; a calibrator is for single labels")

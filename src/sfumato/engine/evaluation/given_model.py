@@ -105,9 +105,19 @@ def try_out(network: nn.Module, images: Tensor, num_classes: int | None) -> None
 
 
 def device_of(network: nn.Module, device: torch.device | str | None) -> torch.device:
-    """Where the images go: where the caller says, else where the weights are, else the CPU."""
+    """Where the images go: where the caller says, else where the weights are, else the CPU.
+
+    Raises:
+        ValueError: the caller names a GPU, and there is none.
+    """
     if device is not None:
-        return torch.device(device)
+        named = torch.device(device)
+        if named.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(
+                f"device={str(device)!r}: PyTorch finds no CUDA device here. Leave device out, or "
+                'say "cpu"'
+            )
+        return named
     tensors = itertools.chain(network.parameters(), network.buffers())
     return next((each.device for each in tensors), torch.device("cpu"))
 

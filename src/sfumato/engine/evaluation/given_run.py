@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence, Sized
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,11 @@ from sfumato._core.checks import check_class_indices
 from sfumato._core.files import write_json
 from sfumato._core.yaml_files import write_yaml
 from sfumato.data import ArrayDataset, TensorLoader
+from sfumato.data.prepare import image_shape
 from sfumato.engine.evaluation.classifier import Evaluator
 from sfumato.engine.evaluation.given_data import Batches, GivenData, Split, read_batches, to_bytes
 from sfumato.engine.evaluation.given_model import check_logits, members_of, try_out
+from sfumato.engine.evaluation.given_statistics import Statistics, for_channels
 from sfumato.engine.evaluation.measured import MeasuredSections
 from sfumato.engine.evaluation.predict import predict_batches
 from sfumato.engine.fabric import Fabric
@@ -25,8 +27,6 @@ from sfumato.engine.runs.directory import Predictions, RunDirectory
 from sfumato.engine.runs.environment import environment_facts
 from sfumato.engine.runs.networks import GIVEN
 from sfumato.engine.runs.progress import progress_bar
-
-Statistics = Sequence[float] | None
 
 
 @dataclass
@@ -38,9 +38,9 @@ class GivenEvaluation:
         data: of `as_given`.
         sections: what is measured.
         run: an empty directory.
-        mean: per channel, what the network's images are standardised with; None for images in
-            [0, 1].
-        std: per channel.
+        mean: what the network's images are standardised with, per channel or one for all; None
+            for images in [0, 1].
+        std: the same.
         batch_size: of data sets and of corrupted images; loaders have their own.
         device: where the network is.
         show: whether to draw progress bars.
@@ -60,28 +60,29 @@ class GivenEvaluation:
         """Predict, measure, and write the run; its metrics."""
         fabric = _fabric(self.device)
         with torch.random.fork_rng():  # parts of an evaluation seed the random state
-            channels = _channels(self.mean, self.std)
             evaluator = Evaluator(
                 fabric,
                 self.sections,
                 self.network,
                 self.run,
-                *channels,
+                (),  # the number of channels is known after the first batch
+                (),
                 self.show,
                 corrupted_batch=self.batch_size,
             )
             if self.data.validation is not None:
                 self._split(evaluator, "validation", self.data.validation)
             test = self._split(evaluator, "test", self.data.test)
-            if not channels[0]:  # now the number of channels is known
-                count = test.images.shape[1]
-                evaluator.mean, evaluator.std = (0.0,) * count, (1.0,) * count
+            count = test.images.shape[1]
+            evaluator.mean = self.mean or (0.0,) * count
+            evaluator.std = self.std or (1.0,) * count
             metrics = evaluator.finish(test)
         self._write(fabric, metrics)
         return self.run.metrics()
 
     def _split(self, evaluator: Evaluator, name: str, split: Split) -> ArrayDataset:
         if isinstance(split, ArrayDataset):
+            self.mean, self.std = for_channels(self.mean, self.std, image_shape(split)[0])
             loader = TensorLoader(
                 split, self.batch_size, mean=self.mean, std=self.std, device=self.device
             )
@@ -136,6 +137,8 @@ class GivenEvaluation:
             raise ValueError(
                 "the loader gives bytes, which are not standardised: leave mean and std out"
             )
+        channels = images.shape[1] if images.ndim > 1 else 0
+        self.mean, self.std = for_channels(self.mean, self.std, channels)
         for member in members_of(self.network):
             member.takes_bytes = is_bytes
         try_out(self.network, images, None)
@@ -160,12 +163,6 @@ class GivenEvaluation:
 def _fabric(device: torch.device) -> Fabric:
     devices = [device.index or 0] if device.type == "cuda" else 1
     return Fabric(accelerator=device.type, devices=devices)
-
-
-def _channels(mean: Statistics, std: Statistics) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Both, or none; where only one is given the other changes nothing."""
-    count = len(mean if mean is not None else std or ())
-    return tuple(mean or (0.0,) * count), tuple(std or (1.0,) * count)
 
 
 def _classes(split: Batches, count: int) -> tuple[str, ...]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timezone
 from typing import Any
 
 import numpy as np
 import torch
 
 from sfumato.engine.runs.prediction_checks import RowChecks
-from sfumato.engine.runs.prediction_content import confidences, distributions
+from sfumato.engine.runs.prediction_confidences import confidences
+from sfumato.engine.runs.prediction_content import distributions
+from sfumato.engine.runs.prediction_labels import names_of
 from sfumato.engine.runs.prediction_names import Kind, Roles
 from sfumato.engine.runs.prediction_rows import AnyPredictions
 
@@ -53,10 +56,10 @@ def predictions_of_arrays(
         times="time" if "time" in columns else None,
     )
     checks = RowChecks(name, 0, count)
+    names = None if classes is None else names_of(np.asarray(classes, dtype=object))
     if kind is not None:
-        names = None if classes is None else list(classes)
         return distributions(checks, name, roles, columns, names, None, None)
-    return confidences(checks, name, roles, columns)
+    return confidences(checks, name, roles, columns, names)
 
 
 def _check_arguments(main: str, columns: Mapping[str, Any]) -> None:
@@ -82,14 +85,28 @@ def _check_arguments(main: str, columns: Mapping[str, Any]) -> None:
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
-    """NumPy's view of tensors on any device, arrays, series and lists."""
+    """NumPy's view of tensors on any device, arrays, series and lists, of text and dates too."""
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
         return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     array = np.asarray(value)
-    if array.dtype == object:
-        raise TypeError(
-            f"{name} must be an array of one type, got objects: {str(value)[:60]}; mixed sizes or "
-            "missing values?"
-        )
-    return array
+    if array.dtype != object:
+        return array
+    entries: list[Any] = array.tolist() if array.ndim == 1 else [None]
+    if all(isinstance(entry, str) for entry in entries):
+        return array.astype(str)
+    if all(isinstance(entry, date) for entry in entries):
+        return np.array([_utc(entry) for entry in entries], dtype="datetime64[us]")
+    if all(isinstance(entry, (int, float)) for entry in entries):
+        return np.array(entries)
+    raise TypeError(
+        f"{name} must be an array of one type, got objects: {str(value)[:60]}; mixed sizes or "
+        "missing values?"
+    )
+
+
+def _utc(value: date) -> date:
+    """Without a time zone, which NumPy's dates don't have."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(timezone.utc).replace(tzinfo=None)
+    return value

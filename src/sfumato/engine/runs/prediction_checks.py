@@ -6,11 +6,12 @@ Every check names the row, what is wrong with it and what to do about it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sfumato.engine.runs.prediction_names import UNNAMED
@@ -19,6 +20,7 @@ from sfumato.engine.runs.prediction_rows import PredictionFileError
 OnBadRow = Literal["stop", "skip"]
 TOLERANCE = 1e-3
 SKIP = "mend the row, or leave such rows out with --on-bad-row skip"
+IGNORED = "with the label of --ignore-index"
 
 
 @dataclass
@@ -53,6 +55,13 @@ class RowChecks:
         self.reasons[reason] += len(rows)
         self.bad |= mask
 
+    def drop(self, mask: np.ndarray, reason: str) -> None:
+        """Leave the rows of `mask` out and count them, without a word against them."""
+        rows = mask & ~self.bad
+        if rows.any():
+            self.reasons[reason] += int(rows.sum())
+            self.bad |= mask
+
     def leave_out(self, broken: Mapping[int, str]) -> None:
         """Count lines that are no rows: place to reason. Nothing else is said of them."""
         self.reasons.update(broken.values())
@@ -63,16 +72,21 @@ class RowChecks:
         return np.flatnonzero(~self.bad) if self.bad.any() else None
 
 
-def check_probabilities(checks: RowChecks, name: str, probs: Tensor) -> None:
-    """No NaN, nothing negative, rows that sum to one within 1e-3."""
-    sums, low = probs.sum(1), probs.amin(1)
+def check_probabilities(checks: RowChecks, name: str, probs: Tensor) -> Tensor:
+    """No NaN, nothing negative, rows that sum to one within 1e-3 and the rounding of their type.
+
+    Returns:
+        The probabilities; rows that only the rounding puts beyond 1e-3 are divided by their sum.
+    """
+    totals, low = probs.sum(1), probs.amin(1)
+    sums, high = totals, totals
     if probs.ndim > 2:
-        sums, low, high = sums.flatten(1).amin(1), low.flatten(1).amin(1), sums.flatten(1).amax(1)
-    else:
-        high = sums
-    fine = (low >= 0) & (sums >= 1 - TOLERANCE) & (high <= 1 + TOLERANCE)
-    if bool(fine.all()):
-        return
+        low, sums, high = low.flatten(1).amin(1), sums.flatten(1).amin(1), sums.flatten(1).amax(1)
+    slack = max(1e-9, 4 * torch.finfo(probs.dtype).eps)
+    within = TOLERANCE - slack
+    if bool(((low >= 0) & (sums >= 1 - within) & (high <= 1 + within)).all()):
+        return probs
+    slack = max(slack, _rounding(probs))
     lowest, smallest, largest = (each.double().numpy() for each in (low, sums, high))
     checks.refuse(
         np.isnan(smallest) | np.isnan(lowest), "NaN", lambda _: f"{name!r} holds NaN; {SKIP}"
@@ -84,13 +98,21 @@ def check_probabilities(checks: RowChecks, name: str, probs: Tensor) -> None:
     )
     off = np.where(np.abs(smallest - 1) > np.abs(largest - 1), smallest, largest)
     checks.refuse(
-        np.abs(off - 1) > TOLERANCE,
+        np.abs(off - 1) > TOLERANCE + slack,
         "sum of probabilities",
         lambda row: (
             f"{name!r} sums to {off[row]:.6g}, not to 1; {_raw_scores(name)}, "
             "other rows are to be divided by their sum"
         ),
     )
+    is_beyond = (totals - 1).abs() > within
+    return probs.where(~is_beyond.unsqueeze(1), probs / totals.unsqueeze(1))
+
+
+def _rounding(probs: Tensor) -> float:
+    """What rounding may add to a sum, where numbers were kept as bfloat16 before."""
+    are_coarse = (probs == probs.bfloat16()) | probs.isnan()
+    return 2**-8 if bool(are_coarse.all()) else 0.0
 
 
 def check_logits(checks: RowChecks, name: str, logits: Tensor) -> None:
@@ -117,6 +139,15 @@ def check_labels(checks: RowChecks, labels: Tensor, classes: int, ignored: int |
             f"{_label_remedy(labels)}"
         ),
     )
+
+
+def check_class_names(checks: RowChecks, classes: Sequence[str] | None) -> None:
+    """Every name once."""
+    twice = [name for name, count in Counter(classes or ()).items() if count > 1]
+    if twice:
+        raise PredictionFileError(
+            f"{checks.where}: {twice[0]!r} names several classes; give each a name of its own"
+        )
 
 
 def check_confidence(checks: RowChecks, name: str, confidence: Tensor) -> None:
@@ -158,7 +189,7 @@ def check_boxes(checks: RowChecks, name: str, corners: np.ndarray) -> None:
 
 def _raw_scores(name: str) -> str:
     """What to do about raw scores under this name, which may say that they are none."""
-    if name.lower() in UNNAMED or name.isdigit():
+    if name.strip().lower() in UNNAMED or name.strip().isdecimal():
         return "raw scores need --kind logits"
     return "raw scores are to be called 'logits', or 'logit_<class>'"
 

@@ -1,8 +1,10 @@
-"""From the columns of a file to tensors: numbers, class numbers, times, with each bad row named."""
+"""From the columns of a file to numbers and tensors, with each bad row named."""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -13,19 +15,21 @@ from sfumato.engine.runs.prediction_checks import SKIP, RowChecks
 
 
 def numbers(checks: RowChecks, name: str, column: np.ndarray) -> np.ndarray:
-    """Floating point numbers, at least single precision; text is read as numbers."""
-    if column.dtype.kind == "f":
-        return column if column.dtype.itemsize >= 4 else column.astype(np.float32)
-    if column.dtype.kind in "iub":
-        return column.astype(np.float64)
+    """Floating point numbers in single or double precision; text is read as numbers."""
+    if column.dtype in (np.float32, np.float64):
+        return column
+    if column.dtype == np.float16:
+        return column.astype(np.float32)
     try:
         return column.astype(np.float64)
     except (ValueError, TypeError):
-        found = np.array([_number(value) for value in column])
+        found = np.array([as_number(value) for value in column])
         checks.refuse(
             np.isnan(found) & np.array([not _is_nan(value) for value in column]),
             f"no number in {name!r}",
-            lambda row: f"column {name!r} holds no numbers: {column[row]!r}; {SKIP}",
+            lambda row: (
+                f"column {name!r} holds no numbers: {str(column[row])!r}; {_remedy(column[row])}"
+            ),
         )
         return found
 
@@ -39,9 +43,16 @@ def matrix(checks: RowChecks, names: list[str], columns: list[np.ndarray]) -> np
             table[place] = part
         return table.T  # a plane for each class in memory, as the file has it
     column = columns[0]
-    if column.dtype != object or not any(isinstance(value, list) for value in column):
-        return numbers(checks, names[0], column)
-    sizes = np.array([len(value) if isinstance(value, list) else 0 for value in column])
+    if column.dtype == object:
+        lists = [_listed(value) for value in column]
+        if any(isinstance(value, list) for value in lists):
+            return _rows_of_lists(checks, names[0], lists)
+    return numbers(checks, names[0], column)
+
+
+def _rows_of_lists(checks: RowChecks, name: str, rows: list[Any]) -> np.ndarray:
+    """As many numbers a row as most have; others are bad rows."""
+    sizes = np.array([len(value) if isinstance(value, list) else 0 for value in rows])
     counts = np.bincount(sizes)
     counts[0] = 0  # rows without any are not usual, however many
     usual = int(counts.argmax())
@@ -49,71 +60,49 @@ def matrix(checks: RowChecks, names: list[str], columns: list[np.ndarray]) -> np
         sizes != usual,
         "mixed sizes",
         lambda row: (
-            f"{names[0]!r} has {sizes[row]} numbers where other rows have {usual}; every "
+            f"{name!r} has {sizes[row]} numbers where other rows have {usual}; every "
             "row needs as many"
         ),
     )
+    nothing = [math.nan] * usual
     filled = [
-        value if size == usual and size else [math.nan] * usual
-        for value, size in zip(column, sizes, strict=True)
+        value if size == usual and size else nothing
+        for value, size in zip(rows, sizes, strict=True)
     ]
-    return np.array(filled, dtype=np.float64)
-
-
-def class_numbers(
-    checks: RowChecks, name: str, column: np.ndarray, classes: list[str] | None
-) -> Tensor:
-    """A label is a class's name, or else its number; what is neither becomes -1 and is refused."""
-    if column.dtype.kind in "iu" and not _names_are_numbers(classes):
-        return torch.from_numpy(np.ascontiguousarray(column).astype(np.int64))
-    if column.dtype.kind == "f":
-        checks.refuse(
-            ~(column % 1 == 0),
-            "label",
-            lambda row: f"{name!r} must hold whole numbers, got {column[row]}; {SKIP}",
-        )
-        column = np.nan_to_num(column).astype(np.int64)
-    places = {each: place for place, each in enumerate(classes or ())}
-    values, inverse = np.unique(column.astype(str), return_inverse=True)
-    known = np.array([_class_number(value, places) for value in values], dtype=np.int64)
-    found = known[inverse]
-    what = f"a class name of the header nor a class number; {SKIP}"
-    if not classes:
-        what = "a class name nor a number; name the classes: --classes cat,dog (Python: classes=)"
-    missing = np.isin(values, ("", "None"))[inverse] & (found == -1)
-    checks.refuse(missing, "missing label", lambda _: f"{name!r} is missing; {SKIP}")
+    try:
+        return np.array(filled, dtype=np.float64)
+    except (ValueError, TypeError):
+        is_bad = np.array([not _are_numbers(value) for value in filled])
     checks.refuse(
-        found == -1,
-        "unknown label",
-        lambda row: f"label {str(column[row])!r} is neither {what}",
+        is_bad,
+        f"no number in {name!r}",
+        lambda row: f"{name!r} holds what is no number: {str(rows[row])[:60]}; {SKIP}",
     )
-    return torch.from_numpy(found)
+    kept = [nothing if bad else value for value, bad in zip(filled, is_bad, strict=True)]
+    return np.array(kept, dtype=np.float64)
+
+
+def _listed(value: Any) -> Any:
+    """A list that is written as text, as it stands in a CSV; all else as it is."""
+    if not isinstance(value, str) or not value.startswith("["):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    try:
+        return np.array(values, dtype=np.float64).ndim == 1
+    except (ValueError, TypeError):
+        return False
 
 
 def tensor(array: np.ndarray) -> Tensor:
     """As a tensor; a copy where the memory belongs to a file and must not be written."""
     array = np.ascontiguousarray(array)
     return torch.from_numpy(array if array.flags.writeable else array.copy())
-
-
-def names_of(column: np.ndarray) -> list[str]:
-    return [str(value) for value in column.tolist()]
-
-
-def coded(column: np.ndarray) -> tuple[Tensor, list[str]]:
-    """Places in a list of the names that occur, and that list."""
-    values, inverse = np.unique(
-        column.astype(str) if column.dtype == object else column, return_inverse=True
-    )
-    return torch.from_numpy(inverse.astype(np.int64)), names_of(values)
-
-
-def same(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Where two columns name the same class; as numbers where both hold nothing else."""
-    try:
-        return np.asarray(first, dtype=np.float64) == np.asarray(second, dtype=np.float64)
-    except (ValueError, TypeError):
-        return first.astype(str) == second.astype(str)
 
 
 def whether(checks: RowChecks, name: str, column: np.ndarray) -> np.ndarray:
@@ -133,34 +122,8 @@ def whether(checks: RowChecks, name: str, column: np.ndarray) -> np.ndarray:
     return values == 1
 
 
-def seconds(checks: RowChecks, name: str, column: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Times as numbers, and whether they were dates, which become seconds since 1970."""
-    if column.dtype.kind == "M":
-        return column.astype("datetime64[us]").astype(np.float64) / 1e6, True
-    if column.dtype.kind in "iuf":
-        return column.astype(np.float64), False
-    values = [_number(value) for value in column[:1]]
-    if not math.isnan(values[0] if values else 0.0):
-        return numbers(checks, name, column), False
-    found = np.array([_date(value) for value in column])
-    checks.refuse(
-        np.isnan(found),
-        "time",
-        lambda row: (
-            f"{name!r} must be a number or a date such as 2026-01-31 12:00, got {column[row]!r}"
-        ),
-    )
-    return found, True
-
-
-def _date(value: Any) -> float:
-    try:
-        return float(np.datetime64(str(value).strip().rstrip("Z"), "us").astype(np.int64)) / 1e6
-    except ValueError:
-        return math.nan
-
-
-def _number(value: Any) -> float:
+def as_number(value: Any) -> float:
+    """The number that a value is, or NaN."""
     try:
         return float(value)
     except (ValueError, TypeError):
@@ -171,14 +134,9 @@ def _is_nan(value: Any) -> bool:
     return str(value).strip().lower() == "nan"
 
 
-def _class_number(value: str, places: dict[str, int]) -> int:
-    if value in places:
-        return places[value]
-    return int(value) if value.isdigit() else -1
-
-
-def _names_are_numbers(classes: list[str] | None) -> bool:
-    """Whether a number could be a name that means another place."""
-    if classes is None or classes == [str(place) for place in range(len(classes))]:
-        return False
-    return any(name.isdigit() for name in classes)
+def _remedy(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]*,[0-9]+\s*", value):
+        return "write numbers with a decimal point, 0.5"
+    if isinstance(value, str) and value.startswith("["):
+        return 'write lists as JSON, "[0.1, 0.9]"'
+    return SKIP

@@ -5,13 +5,14 @@ from __future__ import annotations
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from sfumato.engine.runs.prediction_checks import OnBadRow, RowChecks
-from sfumato.engine.runs.prediction_content import confidences, distributions, needs, unlabelled
+from sfumato.engine.runs.prediction_confidences import confidences, unlabelled
+from sfumato.engine.runs.prediction_content import distributions, needs
 from sfumato.engine.runs.prediction_formats import (
     ARRAYS,
     TABLES,
@@ -20,7 +21,10 @@ from sfumato.engine.runs.prediction_formats import (
     batch_rows,
     read_npy,
 )
-from sfumato.engine.runs.prediction_names import CLASSES, Kind, Roles, roles_of
+from sfumato.engine.runs.prediction_labels import names_of
+from sfumato.engine.runs.prediction_meaning import Meaning
+from sfumato.engine.runs.prediction_names import LABELS, Kind, Roles, roles_of
+from sfumato.engine.runs.prediction_parts import Layout, as_first
 from sfumato.engine.runs.prediction_rows import (
     AnyPredictions,
     ConfidenceFile as ConfidenceFile,
@@ -43,8 +47,9 @@ class Reading:
         labels: file with the labels of an `.npy`.
         classes: names of the classes, in the order of the scores.
         on_bad_row: "stop" at the first bad row, or "skip" and count them.
-        ignore_index: label of pixels that count for nothing.
+        ignore_index: label of pixels that count for nothing, and of rows that are left out.
         unlabelled: whether nothing says which predictions are right; never guessed.
+        like: what the first file of a model holds, where this is another one.
     """
 
     kind: Kind | None = None
@@ -53,6 +58,12 @@ class Reading:
     on_bad_row: OnBadRow = "stop"
     ignore_index: int | None = None
     unlabelled: bool = False
+    like: Layout | None = None
+
+    @property
+    def told_classes(self) -> list[str] | None:
+        """Names of the classes without blanks around them."""
+        return None if self.classes is None else [name.strip() for name in self.classes]
 
 
 def read_predictions(path: Path, reading: Reading | None = None) -> PredictionFile:
@@ -74,13 +85,6 @@ def read_any(
 ) -> AnyPredictions:
     """A whole file: predictions of all classes, or confidences with whether they were right."""
     return joined(list(read_batches(path, reading, skipped)))
-
-
-def read_run_predictions(path: Path, split: str, name: str) -> PredictionFile:
-    """The stored predictions of a run folder, called `name`; a file is read as it is."""
-    if not path.is_dir():
-        return read_predictions(path)
-    return replace(read_predictions(stored_predictions(path, split)), name=name)
 
 
 def stored_predictions(path: Path, split: str) -> Path:
@@ -127,7 +131,7 @@ def read_batches(
         # Broken files fail in as many ways as there are parsers behind; each becomes one message.
         raise PredictionFileError(f"{path}: can't be read ({error})") from None
     if not seen:
-        left = f"; {skipped.total()} bad rows were skipped" if skipped else ""
+        left = f"; {skipped.total()} rows were left out" if skipped else ""
         raise PredictionFileError(f"{path}: holds no prediction{left}")
 
 
@@ -137,18 +141,24 @@ Parts = Iterator[AnyPredictions]
 def _table_parts(
     path: Path, reading: Reading, skipped: Counter[str], groups: list[int] | None
 ) -> Parts:
-    roles = Roles()
+    if reading.labels is not None:
+        raise PredictionFileError(
+            f"{path}: --labels goes with arrays, and this is a table: add its labels as a column, "
+            "or leave --labels out if it has one"
+        )
+    roles, meaning = Roles(), Meaning(str(path), reading.told_classes)
 
-    def wanted(names: list[str]) -> list[str]:
+    def wanted(names: list[str], lists: list[str]) -> list[str]:
         nonlocal roles
-        roles = roles_of(names)
+        roles = roles_of(names, lists=lists)
         needs(path, roles, names, is_table=True, unlabelled=reading.unlabelled)
         return used_names(roles)
 
     read: Callable[..., Table] = TABLES[path.suffix.lower()]
     options = {"groups": groups} if groups is not None else {}
     for first, columns, broken in read(path, wanted, reading.on_bad_row, **options):
-        yield _part(path, reading, skipped, roles, columns, first, broken)
+        settled = meaning.settle(roles, columns)
+        yield _part(path, reading, skipped, settled, columns, first, broken)
 
 
 def _array_parts(
@@ -160,21 +170,24 @@ def _array_parts(
     if reading.labels is not None:
         arrays |= _labels_beside(path, reading.labels, arrays)
     roles = roles_of(
-        arrays, flat=[n for n, a in arrays.items() if a.ndim == 1 and a.dtype.kind != "f"]
+        arrays,
+        flat=[n for n, a in arrays.items() if a.ndim == 1 and a.dtype.kind != "f"],
+        lists=[n for n, a in arrays.items() if a.ndim > 1],
     )
     needs(path, roles, list(arrays), is_table=False, unlabelled=reading.unlabelled)
     names = arrays.pop(roles.class_names) if roles.class_names is not None else None
     if names is not None:
-        roles.classes = [str(name) for name in names.tolist()]
+        roles.classes = names_of(names)
     count = _one_length(path, roles, arrays)
     used = used_names(roles)
     width = max(int(np.prod(arrays[name].shape[1:])) for name in used)
     step = batch_rows(width)
     if path.suffix.lower() != ".npy":  # in memory already: one part
         step = max(count, 1)
+    meaning = Meaning(str(path), reading.told_classes)
     for start in range(0, count, step):
         part = {name: arrays[name][start : start + step] for name in used}
-        yield _part(path, reading, skipped, roles, part, start)
+        yield _part(path, reading, skipped, meaning.settle(roles, part), part, start)
 
 
 def _check_unpacked(path: Path) -> None:
@@ -192,7 +205,7 @@ def _labels_beside(path: Path, labels: Path, arrays: Columns) -> Columns:
         raise PredictionFileError(f"{labels}: no such file")
     if labels.suffix.lower() != ".npy":
         raise PredictionFileError(f"{labels}: --labels takes an .npy file of class numbers")
-    if any(name.lower() in CLASSES or name == "labels" for name in arrays):
+    if any(name.strip().lower() in LABELS for name in arrays):
         raise PredictionFileError(f"{path}: holds labels itself; leave --labels out")
     return {"labels": read_npy(labels)["array"]}
 
@@ -201,6 +214,8 @@ def used_names(roles: Roles) -> list[str]:
     """Names that are read, each once."""
     scores = roles.scores
     single = [roles.labels, roles.groups, roles.times, roles.index]
+    if roles.beside is not None:
+        single += [roles.beside, roles.confidence]
     if not scores:
         single += [roles.confidence, roles.predicted, roles.correct, roles.boxes, roles.images]
     return list(dict.fromkeys([*scores, *(name for name in single if name is not None)]))
@@ -232,15 +247,18 @@ def _part(
     count = len(next(iter(columns.values())))
     checks = RowChecks(str(path), first, count, reading.on_bad_row)
     checks.leave_out(broken or {})
-    classes = list(reading.classes) if reading.classes is not None else roles.classes
+    classes = reading.told_classes
     found: AnyPredictions
     if reading.unlabelled:
         found = unlabelled(checks, path.stem, roles, columns, classes, reading.kind)
     elif roles.scores:
+        named = classes or roles.classes
         found = distributions(
-            checks, path.stem, roles, columns, classes, reading.kind, reading.ignore_index
+            checks, path.stem, roles, columns, named, reading.kind, reading.ignore_index
         )
     else:
-        found = confidences(checks, path.stem, roles, columns)
+        found = confidences(
+            checks, path.stem, roles, columns, classes, reading.kind, reading.ignore_index
+        )
     skipped.update(checks.reasons)
-    return found
+    return found if reading.like is None else as_first(found, reading.like, str(path))

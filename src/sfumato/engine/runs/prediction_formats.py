@@ -9,7 +9,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,9 @@ Columns = dict[str, np.ndarray]
 Broken = dict[int, str]
 """Place in a batch to why that line is no row of the table."""
 Table = Iterator[tuple[int, Columns, Broken]]
+Wanted = Callable[[list[str], list[str]], list[str]]
+"""Names of the columns that are read, of all names and of those that hold lists."""
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
 def batch_rows(columns: int) -> int:
@@ -40,7 +43,7 @@ def read_safetensors(path: Path) -> Columns:
     from safetensors.torch import load_file
 
     content = {
-        key: value.float() if value.is_floating_point() else value
+        key: value.float() if value.is_floating_point() and value.element_size() < 4 else value
         for key, value in load_file(path).items()
     }
     return {key: value.numpy() for key, value in content.items()}
@@ -51,49 +54,59 @@ def read_npy(path: Path) -> Columns:
     return {"array": np.load(path, allow_pickle=False, mmap_mode="r")}
 
 
-def csv_batches(
-    path: Path, wanted: Callable[[list[str]], list[str]], on_bad_row: str = "stop"
-) -> Table:
-    """Columns of text, and the number of their first row, from 1.
+def csv_batches(path: Path, wanted: Wanted, on_bad_row: str = "stop") -> Table:
+    """Columns of text without blanks around it, and the number of their first row, from 1.
 
     A line with other fields than the header stops, or is a broken one with None for all of them.
-    Empty lines are none.
+    Empty lines are none. Fields end at commas, semicolons or tabs, as in the header.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = (line for line in csv.reader(file) if line)
-        header = next(rows, [])
-        chosen = [(header.index(name), name) for name in wanted(header)]
+        delimiter = _delimiter(file.readline())
+        file.seek(0)
+        read = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+        rows: Iterator[list[str]] = (line for line in read if line)
+        header = [name.strip() for name in next(rows, [])]
+        ahead = list(islice(rows, 1))
+        cells = zip(header, ahead[0], strict=False) if ahead else ()
+        lists = [name for name, cell in cells if cell.startswith("[")]
+        chosen = [(header.index(name), name) for name in wanted(header, lists)]
+        rows = chain(ahead, rows)
         number, step = 1, batch_rows(len(header))
-        empty: list[Any] = [None] * len(header)
         while lines := list(islice(rows, step)):
             if on_bad_row == "stop":
-                _check_fields(path, header, lines, number)
+                _check_fields(path, header, lines, number, _DELIMITERS[delimiter])
             broken = {
                 place: "too few fields" if len(line) < len(header) else "too many fields"
                 for place, line in enumerate(lines)
                 if len(line) != len(header)
             }
-            lines = [empty if place in broken else line for place, line in enumerate(lines)]
-            yield (
-                number,
-                {name: np.array([line[at] for line in lines], dtype=object) for at, name in chosen},
-                broken,
-            )
+            columns = {
+                name: _objects(
+                    [None if at in broken else line[place].strip() for at, line in enumerate(lines)]
+                )
+                for place, name in chosen
+            }
+            yield number, columns, broken
             number += len(lines)
 
 
-def _check_fields(path: Path, header: list[str], lines: list[list[str]], number: int) -> None:
+def _delimiter(header: str) -> str:
+    """What divides the header into the most fields."""
+    return max(_DELIMITERS, key=lambda each: len(next(csv.reader([header], delimiter=each), [])))
+
+
+def _check_fields(
+    path: Path, header: list[str], lines: list[list[str]], number: int, what: str
+) -> None:
     for place, line in enumerate(lines):
         if len(line) != len(header):
             raise PredictionFileError(
                 f"{path}, line {number + place + 1}: {len(line)} fields where the header has "
-                f"{len(header)}; quote fields that hold commas"
+                f"{len(header)}; quote fields that hold {what}"
             )
 
 
-def json_batches(
-    path: Path, wanted: Callable[[list[str]], list[str]], on_bad_row: str = "stop"
-) -> Table:
+def json_batches(path: Path, wanted: Wanted, on_bad_row: str = "stop") -> Table:
     """One object a line; lists stay lists. Keys are those of the first one; empty lines are none.
 
     A line that is no object stops, or is a broken one without keys.
@@ -108,12 +121,16 @@ def json_batches(
                 if isinstance(row, _NoRow) and on_bad_row == "stop":
                     raise PredictionFileError(f"{path}, line {number + at}: {row.message}")
             found = [{} if isinstance(row, _NoRow) else row for row in read]
-            names = wanted(list(next(filter(None, found), {}))) if names is None else names
+            if names is None:
+                lists = {
+                    name for row in found for name, each in row.items() if isinstance(each, list)
+                }
+                names = wanted(list(next(filter(None, found), {})), list(lists))
             columns = {name: _objects([row.get(name) for row in found]) for name in names}
             yield number, columns, broken
             number += len(lines)
         if names is None:
-            wanted([])
+            wanted([], [])
 
 
 class _NoRow(NamedTuple):
@@ -136,13 +153,14 @@ def _json_row(line: str) -> dict[str, Any] | _NoRow:
 
 def parquet_batches(
     path: Path,
-    wanted: Callable[[list[str]], list[str]],
+    wanted: Wanted,
     on_bad_row: str = "stop",
     groups: list[int] | None = None,
 ) -> Table:
     """Only the columns that are wanted, of all row groups or of some; its rows are all whole."""
     parquet = open_parquet(path)
-    columns = wanted(parquet.schema_arrow.names)
+    schema = parquet.schema_arrow
+    columns = wanted(schema.names, [each.name for each in schema if _are_lists(each.type)])
     facts = parquet.metadata
     number = 1 + sum(facts.row_group(i).num_rows for i in range(groups[0] if groups else 0))
     read = list(range(facts.num_row_groups)) if groups is None else groups
@@ -176,14 +194,17 @@ def open_parquet(path: Path) -> Any:
         raise PredictionFileError(
             f"{path}: reading Parquet needs pyarrow: python3 -m pip install 'sfumato[study]'"
         ) from None
-    return parquet.ParquetFile(path)
+    try:
+        return parquet.ParquetFile(path)
+    except Exception as error:
+        raise PredictionFileError(f"{path}: can't be read ({error})") from None
 
 
 def _from_arrow(column: Any) -> np.ndarray:
     import pyarrow as arrow
 
     kind = column.type
-    if arrow.types.is_list(kind) or arrow.types.is_fixed_size_list(kind):
+    if _are_lists(kind):
         sizes = column.value_lengths().to_numpy(zero_copy_only=False)
         if len(sizes) and not column.null_count and (sizes == sizes[0]).all():
             values = column.flatten().to_numpy(zero_copy_only=False)
@@ -192,6 +213,13 @@ def _from_arrow(column: Any) -> np.ndarray:
     if arrow.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
     return column.to_numpy(zero_copy_only=False)
+
+
+def _are_lists(kind: Any) -> bool:
+    from pyarrow import types
+
+    are = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    return any(each(kind) for each in are)
 
 
 def _objects(values: list[Any]) -> np.ndarray:

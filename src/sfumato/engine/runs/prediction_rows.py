@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +12,13 @@ from torch import Tensor
 
 class PredictionFileError(ValueError):
     """A file that can't be audited; the message names it, says why, and what would work."""
+
+
+class Origin(NamedTuple):
+    """A file whose rows begin at this place among those of several files."""
+
+    start: int
+    name: str
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,9 @@ class PredictionFile:
     is_dated: bool = False  # whether times are seconds since 1970
     rows: Tensor | None = None  # (N,) int64, positions in the file
     void: int = -100  # label of pixels that count for nothing
-    skipped: dict[str, int] = field(default_factory=dict)  # bad rows that were left out
+    skipped: dict[str, int] = field(default_factory=dict)  # rows that were left out, by reason
+    origins: tuple[Origin, ...] = ()  # the files that were merged
+    own_classes: list[str] | None = None  # as the file itself names them
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -70,12 +80,25 @@ class ConfidenceFile:
     truth: list[str] | None = None  # names of the labels, where they are known
     is_labelled: bool = True  # False where nothing is known of `correct`, which then is false
     skipped: dict[str, int] = field(default_factory=dict)
+    origins: tuple[Origin, ...] = ()  # the files that were merged
 
     def __len__(self) -> int:
         return len(self.confidence)
 
 
 AnyPredictions = PredictionFile | ConfidenceFile
+
+
+def file_of(predictions: AnyPredictions, place: int) -> str:
+    """Name of the file that the row at this place is from."""
+    began = [origin for origin in predictions.origins if origin.start <= place]
+    return began[-1].name if began else predictions.name
+
+
+def file_numbers(predictions: AnyPredictions) -> Tensor:
+    """Which of the merged files each row is from, (N,), from 0."""
+    starts = torch.tensor([origin.start for origin in predictions.origins[1:]], dtype=torch.int64)
+    return torch.searchsorted(starts, torch.arange(len(predictions)), right=True)
 
 
 def joined(parts: Sequence[AnyPredictions]) -> AnyPredictions:
@@ -102,6 +125,7 @@ def joined(parts: Sequence[AnyPredictions]) -> AnyPredictions:
             is_dated=first.is_dated,
             rows=_cat([part.rows for part in files]),
             void=first.void,
+            own_classes=first.own_classes,
         )
     return _joined_confidences([part for part in parts if isinstance(part, ConfidenceFile)])
 

@@ -104,9 +104,9 @@ def _renew(soup: TrainedNetwork, config: RunConfig) -> None:
     with searching(config.modules):
         images = load_splits(config.data).train.images
     layers = [part for part in soup.network.modules() if isinstance(part, _BatchNorm)]
+    for layer in layers:
+        layer.train()
     with renewing_statistics(soup.network):
-        for layer in layers:
-            layer.train()
         for batch in images.split(config.train.batch_size):
             soup(batch)
     soup.eval()

@@ -21,6 +21,8 @@ def load_splits(spec: Spec) -> DataSplits:
     data: DataSplits = build_part("data", spec)
     counts = {name: len(getattr(data, name)) for name in ("train", "validation", "test")}
     empty = [name for name, count in counts.items() if not count]
+    if len(empty) == len(counts):
+        raise ValueError("the data set is empty: a run needs images to train, validate and test on")
     if empty:
         found = ", ".join(f"{count} {name}" for name, count in counts.items())
         raise ValueError(

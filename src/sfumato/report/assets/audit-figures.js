@@ -8,7 +8,7 @@ function reliabilityFigure(model) {
   const bins = model.reliability;
   const size = bins.counts.length;
   const most = Math.max(...bins.counts);
-  const strip = 40;
+  const strip = 45;
   const picture = draw("svg", { role: "img", "aria-label": `Reliability diagram of ${model.name}`,
     viewBox: `0 0 ${PLOT.width} ${PLOT.height + strip}` });
   const scales = axes(picture,
@@ -22,7 +22,7 @@ function reliabilityFigure(model) {
     const x = scales.across(bin / size);
     const width = scales.across(1 / size) - scales.across(0) - 1;
     const middle = x + width / 2;
-    const tall = (strip - 14) * (samples / most);
+    const tall = (strip - 19) * (samples / most);
     const [from, to] = [scales.up(bins.low[bin]), scales.up(bins.high[bin])];
     const group = draw("g", { class: "bin" },
       draw("rect", { class: "accuracy", x, width, y: scales.up(accuracy),
@@ -31,7 +31,7 @@ function reliabilityFigure(model) {
         y: scales.up(high), height: scales.up(low) - scales.up(high) }),
       draw("path", { class: "chance", d: `M${middle} ${from}V${to}M${middle - 4} ${from}h8M${
         middle - 4} ${to}h8` }),
-      draw("rect", { class: "count", x, width, y: PLOT.height + strip - tall - 12, height: tall }),
+      draw("rect", { class: "count", x, width, y: PLOT.height + strip - tall - 17, height: tall }),
       draw("rect", { class: "hit", x, width, y: PLOT.top, height: PLOT.height + strip - 20 }));
     picture.append(withTip(group, `it says ${share(confidence)}\nis right in ${share(accuracy)}\n` +
       `an honest model: ${share(bins.low[bin])} to ${share(bins.high[bin])}\n` +
