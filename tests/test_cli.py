@@ -42,6 +42,38 @@ def test_run_then_report(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     report = sfumato("report", "runs/small", "--out", "page")
     assert report.status == 0
     assert (tmp_path / "page/index.html").exists()
+    for extra, message in (
+        (("--out", "small.yaml"), "small.yaml is a file; a page wants a folder (--format csv"),
+        (("--format", "latex", "--out", "page"), "page: is a folder; name a file in it"),
+    ):
+        refused = sfumato("report", "runs/small", *extra)
+        assert (refused.status, refused.stdout) == (2, "")
+        assert message in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--out", "small.yaml"), "small.yaml is a file; --out wants a folder"),
+        (("--out", "small.yaml/runs", "--dry-run"), "small.yaml is a file; --out wants a folder"),
+        (("--epochs", "2", "train.epochs=3"), "--epochs and train.epochs=3 both set"),
+        (("--seeds", "1", "seeds=[2]"), "--seeds and seeds=[2] both set seeds: keep one"),
+    ],
+)
+def test_refused_before_anything_is_looked_at(
+    tmp_path: Path, sfumato: Callable[..., Any], arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL)
+    done = sfumato("run", "small.yaml", *arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_check_notes_methods_that_are_the_same(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
+    (tmp_path / "small.yaml").write_text(f"{SMALL}  again: {{loss: cross_entropy}}\n")
+    done = sfumato("check", "small.yaml", "--no-probe")
+    assert done.status == 0, done.stderr
+    assert "Note: 'plain' and 'again' are the same method" in done.stdout
 
 
 @pytest.mark.parametrize(

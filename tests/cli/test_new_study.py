@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from sfumato.cli.new_study import look_at_folder, study_text
+from sfumato.data.folders import load_folder
 from sfumato.engine import ConfigError
 from sfumato.study import load_study, plan
 
@@ -76,8 +77,36 @@ def test_what_no_study_can_be_run_on(tmp_path: Path, counts: dict[str, int], mes
         look_at_folder(photos(tmp_path / "photos", counts))
 
 
-def test_broken_image_is_named(tmp_path: Path) -> None:
+def test_broken_images_are_counted_and_left_out(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos", {"cat": 6, "dog": 6})
     (root / "cat" / "0.png").write_bytes(b"no image")
-    with pytest.raises(ConfigError, match=r"0\.png: unreadable image"):
+    facts = look_at_folder(root)
+    assert (facts.looked_at, facts.unreadable) == (12, 1)
+    text = study_text("mine", str(root), facts)
+    assert "# 1 of 12 files can't be read; on_bad_image: skip leaves such files out" in text
+    assert "size: 30, on_bad_image: skip}" in text
+    for path in root.glob("*/*.png"):
+        path.write_bytes(b"no image")
+    with pytest.raises(ConfigError, match=r"no image can be read: .*0\.png: unreadable image"):
         look_at_folder(root)
+
+
+def test_other_files_are_refused_as_a_run_does(tmp_path: Path) -> None:
+    root = photos(tmp_path / "photos", {"cat": 6, "dog": 6})
+    (root / "notes.txt").write_text("beside the classes")
+    look_at_folder(root)
+    (root / "cat" / "notes.txt").write_text("among the images")
+    message = r"notes\.txt: is no image; .*Move it out of the class folder"
+    with pytest.raises(ConfigError, match=message):
+        look_at_folder(root)
+    with pytest.raises(ValueError, match=message):
+        load_folder(root=root, size=8)
+
+
+def test_a_study_in_another_folder_has_the_name_of_its_file(
+    tmp_path: Path, sfumato: Callable[..., Any]
+) -> None:
+    photos(tmp_path / "photos", {"cat": 6, "dog": 6})
+    (tmp_path / "studies").mkdir()
+    assert sfumato("new", "studies/mine", "--data", "photos").status == 0
+    assert load_study(tmp_path / "studies" / "mine.yaml").name == "mine"

@@ -52,11 +52,16 @@ def test_one_method_and_the_study_itself(tmp_path: Path) -> None:
         ("train.epochs.more=5", r"train\.epochs is 3, which has no keys"),
         ("train.epochs=[", r"not valid YAML"),
         ("loss=aclss", r"did you mean 'acls'"),
+        ("methods.v2.loss=acls", r"no such method; the study has 'plain', 'v1\.5'"),
     ],
 )
 def test_mistakes(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         _plan(tmp_path, override)
+
+
+def test_a_new_method_is_given_whole(tmp_path: Path) -> None:
+    assert len(_plan(tmp_path, "methods.v2={loss: acls}")) == 3
 
 
 def test_the_file_is_left_alone() -> None:
@@ -69,3 +74,5 @@ def test_seeds() -> None:
     assert parse_seeds("0, 2-4,3") == [0, 2, 3, 4]
     with pytest.raises(ConfigError, match="--seeds 1-"):
         parse_seeds("1-")
+    with pytest.raises(ConfigError, match="--seeds 3-1: a range counts up; write 1-3"):
+        parse_seeds("3-1")

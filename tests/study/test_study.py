@@ -9,6 +9,7 @@ import yaml
 
 from sfumato.engine import ConfigError
 from sfumato.study import load_study, plan, run_study
+from sfumato.study.config import same_methods
 
 STUDY = """
 name: small
@@ -53,6 +54,12 @@ def test_plan_merges_and_orders(study_file: Path) -> None:
         ("smoothing: 0.1", "smoothin: 0.1", r"method 'smooth': loss: .*'smoothin'"),
         ("name: small", "nam: [", "not valid YAML"),
         ("seeds: [0, 1]", "seeds: [0, 1, 0]", "seeds: 0 is there 2 times; name each seed once"),
+        ("seeds: [0, 1]", "seeds: 3", r"write a list: \[3\] for this .*\[0, 1, 2\] for 3 of them"),
+        ("  plain:", "  yes:", r"methods: YAML reads a name as True \(bool\).*as 'yes'"),
+        ("  plain:", '  "":', "methods: a method has an empty name"),
+        ("name: small", "name: ../up", "name: '../up' can't name the folder"),
+        ("name: small", "name: 3", r"name: must be text, in quotes, got 3 \(int\)"),
+        ("name: small", "extend: other.yaml", "extend: unknown key; did you mean 'extends'"),
         ("  smooth:", "  plain:", "small.yaml is not valid YAML: line 10: the key 'plain'"),
     ],
 )
@@ -62,6 +69,37 @@ def test_mistakes_name_file_method_and_key(
     study_file.write_text(STUDY.replace(old, new))
     with pytest.raises(ConfigError, match=message):
         plan(load_study(study_file))
+
+
+def test_methods_that_are_none(study_file: Path) -> None:
+    begin = STUDY[: STUDY.index("methods:")]
+    for written in ("methods: {}", "methods:"):
+        study_file.write_text(f"{begin}{written}\n")
+        with pytest.raises(ConfigError, match="a study needs at least one method"):
+            load_study(study_file)
+    study_file.write_text(f"{begin}methods: [a, b]\n")
+    with pytest.raises(ConfigError, match="each needs a name and what it changes"):
+        load_study(study_file)
+
+
+def test_a_method_of_which_nothing_is_said(study_file: Path) -> None:
+    begin = STUDY[: STUDY.index("methods:")]
+    study_file.write_text(f"{begin}methods:\n  the same:\n  too: {{}}\nseeds: [2, 1]\n")
+    study = load_study(study_file)
+    assert study.methods == {"the same": {}, "too": {}}
+    assert same_methods(plan(study)) == [["the same", "too"]]
+
+
+def test_numbers_as_people_write_them(study_file: Path) -> None:
+    study_file.write_text(STUDY.replace("epochs: 1", "epochs: 1, learning_rate: 1e-3"))
+    assert plan(load_study(study_file))[0].config.train.learning_rate == 0.001
+
+
+def test_severities_of_nothing(study_file: Path) -> None:
+    study = load_study(study_file, ["evaluate.severities=[1]"])
+    with pytest.raises(ConfigError, match="severities is of corruptions, and no method has any"):
+        plan(study)
+    plan(load_study(study_file, ["evaluate.severities=[1]", "evaluate.corruptions=[]"]))
 
 
 def test_missing_file(tmp_path: Path) -> None:
@@ -87,6 +125,22 @@ def test_failing_run_is_recorded_and_the_others_go_on(study_file: Path, tmp_path
     assert "DivergenceError" in errors[0].read_text()
     assert len(list((tmp_path / "out" / "runs").glob("*/metrics.json"))) == 1
     assert any("failed" in line for line in lines)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_finished_runs_that_leave_the_report_are_counted(study_file: Path, tmp_path: Path) -> None:
+    study = load_study(study_file)
+    lines: list[str] = []
+
+    def run(**changes: object) -> None:
+        changed = study.model_copy(update=changes)
+        run_study(changed, tmp_path / "out", only=["plain"], show=False, announce=lines.append)
+
+    run(seeds=[0, 1])
+    run(seeds=[0, 1])
+    assert not any("will not be in its report" in line for line in lines)
+    run(seeds=[1])
+    assert any(line.startswith("1 finished run in out had other options") for line in lines)
 
 
 @pytest.mark.parametrize(

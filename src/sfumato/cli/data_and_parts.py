@@ -88,7 +88,7 @@ def _read_clean(data: str) -> ArrayDataset:
     try:
         if data.endswith(".npz"):
             return read_npz(data)
-        return load_data(parse_yaml(data)).test
+        return load_data(parse_yaml(data, by_hand=True)).test
     except (ValueError, TypeError) as error:
         raise ConfigError(f"data: {error}") from None
 

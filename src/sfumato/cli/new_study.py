@@ -34,6 +34,8 @@ class FolderFacts:
         sizes: smallest and largest shorter side of the images that were looked at.
         is_uniform: whether those all have one size.
         is_divided: whether it has `train/` and `test/` of its own.
+        looked_at: files whose headers were read.
+        unreadable: how many of those can't be.
     """
 
     counts: Mapping[str, int]
@@ -42,6 +44,8 @@ class FolderFacts:
     sizes: tuple[int, int]
     is_uniform: bool
     is_divided: bool
+    looked_at: int
+    unreadable: int
 
     @property
     def images(self) -> int:
@@ -85,11 +89,9 @@ def look_at_folder(root: Path) -> FolderFacts:
             f"{root}: class {least!r} has {counts[least]} images; each needs at least five, so "
             "that every part (training, validation, test) has some"
         )
-    step = max(1, len(everything) // _LOOKED_AT)
-    try:
-        seen = {image_size(path) for path in everything[::step]}
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    looked_at = everything[:: max(1, len(everything) // _LOOKED_AT)]
+    found_sizes = _sizes(looked_at)
+    seen = set(found_sizes)
     sides = [min(size) for size in seen]
     roles = part_names(set(parts))
     testing = len(found[roles["test"]][0]) if parts else round(_TEST_SHARE * len(everything))
@@ -97,7 +99,14 @@ def look_at_folder(root: Path) -> FolderFacts:
     if "validation" not in roles:
         training -= round(_VALIDATION_SHARE * training)
     return FolderFacts(
-        counts, training, testing, (min(sides), max(sides)), len(seen) == 1, bool(parts)
+        counts,
+        training,
+        testing,
+        (min(sides), max(sides)),
+        is_uniform=len(seen) == 1,
+        is_divided=bool(parts),
+        looked_at=len(looked_at),
+        unreadable=len(looked_at) - len(found_sizes),
     )
 
 
@@ -105,6 +114,7 @@ def study_text(name: str, root: str, facts: FolderFacts) -> str:
     """The study file: a comparison that runs as it stands, with what to change beside it."""
     batch = max(8, min(64, facts.training // 20))
     depth, width = (8, 16) if facts.size <= 40 else (18, 16)
+    skip = ", on_bad_image: skip" if facts.unreadable else ""
     lines = [
         *(f"# {line}" for line in remarks(root, facts)),
         "#",
@@ -112,7 +122,7 @@ def study_text(name: str, root: str, facts: FolderFacts) -> str:
         "# it takes, sfumato run FILE runs it and ends with a report.",
         f"name: {_quoted(name)}",
         "recipe:",
-        f"  data: {{name: folder, root: {_quoted(root)}, size: {facts.size}}}"
+        f"  data: {{name: folder, root: {_quoted(root)}, size: {facts.size}{skip}}}"
         "  # scaled and cropped to squares",
         f"  model: {{name: resnet, depth: {depth}, width: {width}}}"
         "  # also torchvision:resnet50, timm:NAME; see sfumato list models",
@@ -145,6 +155,11 @@ def remarks(root: str, facts: FolderFacts) -> list[str]:
         f"{_printable(root)}: {facts.images:,} images of {len(facts.counts)} classes, {kind}.",
         f"About {facts.training:,} to train on and {facts.testing:,} to test on, {division}.",
     ]
+    if facts.unreadable:
+        said.append(
+            f"{facts.unreadable:,} of {facts.looked_at:,} files can't be read; on_bad_image: skip "
+            "leaves such files out, and lists them with each run."
+        )
     few = [name for name, count in facts.counts.items() if count < _FEW]
     if few:
         said.append(f"Fewer than {_FEW} images, so little can be said of: {_listed(few)}.")
@@ -168,6 +183,19 @@ def _files(folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], list[int
         return labelled_files(folder, classes, IMAGES)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def _sizes(paths: Sequence[Path]) -> list[tuple[int, int]]:
+    """Width and height of each file that can be read, of which there must be one."""
+    found, problem = [], ""
+    for path in paths:
+        try:
+            found.append(image_size(path))
+        except ValueError as error:
+            problem = problem or str(error)
+    if not found:
+        raise ConfigError(f"no image can be read: {problem}")
+    return found
 
 
 def _listed(names: Sequence[str]) -> str:

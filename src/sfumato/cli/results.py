@@ -7,14 +7,37 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.shared import DataRoot, Quiet, console, say_where, set_data_root
+from sfumato.cli.prediction_options import (
+    BadRow,
+    Classes,
+    IgnoreIndex,
+    Labels,
+    OnBadRow,
+    Scores,
+    Split,
+    chosen_split,
+    reading_of,
+)
+from sfumato.cli.shared import (
+    DataRoot,
+    Quiet,
+    check_folder,
+    console,
+    say_where,
+    set_data_root,
+)
 
 
 def compare(
     runs: Annotated[
         list[Path], typer.Argument(help="Run folders, or files of predictions; two or more.")
     ],
-    split: Annotated[str, typer.Option(help="Which stored predictions of a run.")] = "test",
+    split: Split = None,
+    labels: Labels = None,
+    kind: Scores = None,
+    classes: Classes = None,
+    on_bad_row: OnBadRow = BadRow.stop,
+    ignore_index: IgnoreIndex = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.", min=1)] = 1000,
     quiet: Quiet = False,
 ) -> None:
@@ -25,18 +48,20 @@ def compare(
 
     Example: `sfumato compare runs/first/runs/25403a2604ab runs/first/runs/54db9936655c`
     """
-    from sfumato.engine.evaluation.audit_comparisons import compare_files
-    from sfumato.engine.runs.prediction_files import PredictionFileError, read_run_predictions
+    from sfumato.engine.evaluation.audit_comparisons import compare_files, read_compared
+    from sfumato.engine.runs.prediction_files import PredictionFileError
     from sfumato.engine.runs.progress import progress_bar
     from sfumato.engine.runs.titles import title_of_run
     from sfumato.report.table import comparison_table
 
     if len(runs) < 2:
         raise PredictionFileError("compare needs at least two runs or files of predictions")
+    reading = reading_of(kind, labels, classes, on_bad_row, ignore_index=ignore_index)
+    stored = chosen_split(split, runs)
     with progress_bar("comparing", 2 * len(runs) - 1, show=not quiet) as bar:
         files = []
         for path in runs:
-            files.append(read_run_predictions(path, split, title_of_run(path)))
+            files.append(read_compared(path, stored, title_of_run(path), reading))
             bar.advance(path.name)
         found = compare_files(files, resamples=resamples, bar=bar)
     for compared in found:
@@ -70,6 +95,7 @@ def analyse(
     from sfumato.report.analysis_page import write_analysis_page
 
     set_data_root(data)
+    check_folder(out)
     effort = FULL_EFFORT if full else Effort()
     analyse_runs(runs, out, effort=effort, only=only or (), modules=modules, show=not quiet)
     say_where("Page", write_analysis_page(out))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sfumato._core.data_root import DATA_ROOT
+from sfumato._core.files import file_in_the_way
 
 console = Console()
 
@@ -34,6 +35,15 @@ def set_data_root(root: Path | None) -> None:
     if not folder.is_dir():
         raise typer.BadParameter(f"{root}: no such folder", param_hint="--data")
     os.environ[DATA_ROOT] = str(folder.resolve())
+
+
+def check_folder(path: Path, remedy: str = "--out wants a folder") -> None:
+    """Raise where a file stands in the way of a folder, before anything is computed for it."""
+    from sfumato.engine import ConfigError
+
+    blocking = file_in_the_way(path)
+    if blocking is not None:
+        raise ConfigError(f"{blocking} is a file; {remedy}")
 
 
 def say_line(line: str) -> None:

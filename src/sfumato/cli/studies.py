@@ -91,7 +91,7 @@ def new(
     if path.exists():
         raise ConfigError(f"{path}: exists already; choose another name, or --out")
     facts = look_at_folder(data)
-    text = study_text(name, str(data), facts)
+    text = study_text(Path(name).name, str(data), facts)
     path.write_text(text, encoding="utf-8")
     for line in remarks(str(data), facts):
         say_line(line)
@@ -136,8 +136,12 @@ def run(
 
     set_data_root(data)
     changes = list(overrides or [])
-    changes += [] if seeds is None else [f"seeds={parse_seeds(seeds)}"]
-    changes += [] if epochs is None else [f"train.epochs={epochs}"]
+    if seeds is not None:
+        _refuse_twice("--seeds", "seeds", changes)
+        changes.append(f"seeds={parse_seeds(seeds)}")
+    if epochs is not None:
+        _refuse_twice("--epochs", "train.epochs", changes)
+        changes.append(f"train.epochs={epochs}")
     run_and_report(
         study,
         out,
@@ -149,6 +153,15 @@ def run(
         dry_run=dry_run,
         quiet=quiet,
     )
+
+
+def _refuse_twice(option: str, key: str, changes: list[str]) -> None:
+    """Raise where a key is set by an option and by its name, of which one would be ignored."""
+    from sfumato.engine import ConfigError
+
+    for change in changes:
+        if change.partition("=")[0].strip() == key:
+            raise ConfigError(f"{option} and {change} both set {key}: keep one of them")
 
 
 def check(
@@ -170,12 +183,16 @@ def check(
     Example: `sfumato check study.yaml --data ~/sets`
     """
     from sfumato.study import load_study
+    from sfumato.study.config import same_methods
     from sfumato.study.preview import check_study
 
     set_data_root(data)
     content = load_study(study, overrides or [])
     runs = check_study(content, probe=probe)
-    say_line(f"{study}: {len(content.methods)} methods, {runs} runs, no mistakes found")
+    say_line(f"{study}: {len(content.methods)} methods, {len(runs)} runs, no mistakes found")
+    for names in same_methods(runs):
+        said = " and ".join(repr(name) for name in names)
+        say_line(f"Note: {said} are the same method under several names; their numbers are equal.")
 
 
 def schema(

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from sfumato.cli.shared import console, say_line, say_where
+from sfumato.cli.shared import check_folder, console, say_line, say_where
 
 _INTERRUPTED = 130  # as a shell says that SIGINT ended a command
 
@@ -37,6 +37,7 @@ def run_and_report(
 
     study = load_study(path, overrides)
     folder = out or Path("runs") / study.name
+    check_folder(folder)
     count = workers or default_workers()
     with console.status("Looking at data and devices, and timing a few steps of each method"):
         table = preview(
@@ -84,6 +85,8 @@ def show_report(folders: list[Path], out: Path | None) -> Path:
     from sfumato.report.read import understood
     from sfumato.report.table import results_tables
 
+    if out is not None:
+        check_folder(out, "a page wants a folder (--format csv writes a table to a file)")
     with understood(folders):
         findings = compare_methods(read_studies(folders))
         for table in results_tables(findings):

@@ -16,6 +16,7 @@ from sfumato.engine import (
     RunConfig,
     Strict,
     content_hash,
+    fingerprint,
     parse,
     training_content,
 )
@@ -42,6 +43,47 @@ class StudyConfig(Strict):
     def modules(self) -> Path | None:
         """The folder of the study file, beside which its own modules are found."""
         return self._modules
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_folder(cls, name: str) -> str:
+        """Results are in a folder of this name unless told otherwise."""
+        if set(name) & set("/\\\0\n") or name.strip() in ("", ".", ".."):
+            raise ValueError(
+                f"{name!r} can't name the folder of the results: leave out slashes, write words"
+            )
+        return name
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _named(cls, methods: Any) -> Any:
+        """A method of which nothing is said changes nothing."""
+        if methods is None or methods == {}:
+            raise ValueError("a study needs at least one method, as methods: {plain: {}}")
+        if isinstance(methods, list):
+            raise ValueError(
+                f"each needs a name and what it changes, as {{plain: {{}}}}, got the list {methods}"
+            )
+        if not isinstance(methods, Mapping):
+            return methods
+        for name in methods:
+            if not isinstance(name, str):
+                example = ("yes" if name else "no") if isinstance(name, bool) else name
+                raise ValueError(
+                    f"YAML reads a name as {name!r} ({type(name).__name__}): put it in quotes, as "
+                    f"'{example}'"
+                )
+            if not name.strip():
+                raise ValueError("a method has an empty name: give it one, tables show it")
+        return {name: {} if changes is None else changes for name, changes in methods.items()}
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _listed(cls, seeds: Any) -> Any:
+        if isinstance(seeds, int) and not isinstance(seeds, bool):
+            several = f", or {list(range(seeds))} for {seeds} of them" if 1 < seeds <= 10 else ""
+            raise ValueError(f"write a list: [{seeds}] for this one seed{several}")
+        return seeds
 
     @field_validator("seeds")
     @classmethod
@@ -98,7 +140,18 @@ def plan(study: StudyConfig) -> list[PlannedRun]:
                         runs.append(PlannedRun(method, seed, config))
                 elif is_first:
                     ensembles.append(PlannedRun(method, seed, _ensemble(study, content, source)))
+    _check_severities(study)
     return runs + ensembles
+
+
+def same_methods(runs: Sequence[PlannedRun]) -> list[list[str]]:
+    """The names of methods that are one and the same, group by group."""
+    groups: dict[str, list[str]] = {}
+    seeds = {run.method: run.seed for run in reversed(runs)}
+    for run in runs:
+        if run.seed == seeds[run.method]:
+            groups.setdefault(fingerprint(run.config), []).append(run.method)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def select(study: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:
@@ -135,6 +188,19 @@ def members_of(config: RunConfig) -> list[int]:
 
 def _training(config: RunConfig) -> str:
     return content_hash(training_content(config))
+
+
+def _check_severities(study: StudyConfig) -> None:
+    """Raise where they are set and nothing says what they are of: they would do nothing."""
+    merged = [merge_recipe(study.recipe, changes) for changes in study.methods.values()]
+    sections = [each.get("evaluate") or {} for each in merged]
+    if not any("severities" in each for each in sections):
+        return
+    if not any("corruptions" in each or "stored" in each for each in sections):
+        raise ConfigError(
+            f"study {study.name}: evaluate.severities is of corruptions, and no method has any: "
+            "add evaluate.corruptions, as [fog] or all, or leave severities out"
+        )
 
 
 def _is_ensemble(content: Mapping[str, Any]) -> bool:

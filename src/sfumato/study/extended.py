@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,11 @@ def read_extended(path: Path, above: tuple[Path, ...] = ()) -> Any:
         what = "is a folder; pass a file in it" if path.is_dir() else "no such study file"
         raise ConfigError(f"{path}: {what}{f', though {above[-1]} extends it' if above else ''}")
     try:
-        content = read_yaml(path)
+        content = read_yaml(path, by_hand=True)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if not isinstance(content, Mapping) or EXTENDS not in content:
+        _refuse_misspelt(path, content)
         return content
     own = dict(content)
     other = own.pop(EXTENDS)
@@ -50,6 +52,13 @@ def read_extended(path: Path, above: tuple[Path, ...] = ()) -> Any:
         return own  # what is wrong with it is said as of any file
     recipe = merge_recipe(base.get("recipe") or {}, own.get("recipe") or {})
     return {**base, **own, "recipe": recipe}
+
+
+def _refuse_misspelt(path: Path, content: Any) -> None:
+    """Say that `extends` is meant, before all that a file without it lacks."""
+    for key in content if isinstance(content, Mapping) else ():
+        if difflib.get_close_matches(str(key), [EXTENDS], cutoff=0.75):
+            raise ConfigError(f"{path}: {key}: unknown key; did you mean {EXTENDS!r}?")
 
 
 def merge_recipe(recipe: Any, changes: Any) -> Any:

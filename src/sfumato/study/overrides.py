@@ -12,8 +12,6 @@ from sfumato._core.yaml_files import parse_yaml
 from sfumato.engine import ConfigError, RunConfig
 from sfumato.study.config import StudyConfig
 
-_SCIENTIFIC = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
-
 
 def apply_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """The content of a study file with keys replaced.
@@ -27,7 +25,8 @@ def apply_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dic
         overrides: `KEY=VALUE`, with dots between the parts of the key.
 
     Raises:
-        ConfigError: no `=`, an unknown first part, or a key inside something that has no keys.
+        ConfigError: no `=`, an unknown first part or method, or a key inside something that has no
+            keys.
 
     Example:
         >>> study = {"name": "s", "recipe": {"train": {"epochs": 9}}, "methods": {"a": {}}}
@@ -42,10 +41,10 @@ def apply_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dic
             raise ConfigError(f"{override!r}: write KEY=VALUE, for example train.epochs=5")
         value = _value(text, override)
         if parts[0] in StudyConfig.model_fields:
-            _set(changed, _in_methods(parts, changed), value, override)
+            _set(changed, _in_methods(parts, changed, override), value, override)
         elif parts[0] in RunConfig.model_fields:
             _set(changed.setdefault("recipe", {}), parts, value, override)
-            for changes in changed.get("methods", {}).values():
+            for changes in _methods(changed).values():
                 if _has(changes, parts):
                     _set(changes, parts, value, override)
         else:
@@ -65,31 +64,39 @@ def parse_seeds(text: str) -> list[int]:
         found = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
         if found is None:
             raise ConfigError(f"--seeds {text}: write numbers and ranges, for example 0,1 or 0-4")
-        first = int(found[1])
-        seeds += range(first, int(found[2] or first) + 1)
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first:
+            raise ConfigError(f"--seeds {text}: a range counts up; write {last}-{first}")
+        seeds += range(first, last + 1)
     return list(dict.fromkeys(seeds))
 
 
 def _value(text: str, override: str) -> Any:
     try:
-        value = parse_yaml(text)
+        return parse_yaml(text, by_hand=True)
     except ValueError as error:
         raise ConfigError(f"{override!r}: the value is not valid YAML: {error}") from None
-    # YAML takes 1e-3, which everybody types, for a word.
-    if isinstance(value, str) and _SCIENTIFIC.fullmatch(value):
-        return float(value)
-    return value
 
 
-def _in_methods(parts: list[str], content: Mapping[str, Any]) -> list[str]:
-    """Join the parts of a method's name that holds dots itself."""
+def _in_methods(parts: list[str], content: Mapping[str, Any], override: str) -> list[str]:
+    """Join the parts of a method's name that holds dots itself; a new method is given whole."""
     if parts[0] != "methods":
         return parts
+    known = _methods(content)
     for end in range(len(parts), 1, -1):
         name = ".".join(parts[1:end])
-        if name in content.get("methods", {}):
+        if name in known:
             return ["methods", name, *parts[end:]]
+    if len(parts) > 2:
+        names = ", ".join(repr(name) for name in known)
+        raise ConfigError(f"{override!r}: no such method; the study has {names or 'none'}")
     return parts
+
+
+def _methods(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The methods of a study file; none where it has something else there, which is said later."""
+    found = content.get("methods")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _set(content: Any, parts: Sequence[str], value: Any, override: str) -> None:

@@ -10,15 +10,15 @@ from rich.table import Table
 
 from sfumato.engine import ConfigError, RunConfig
 from sfumato.engine.config.preflight import check_runs
-from sfumato.study.config import StudyConfig, plan, select
+from sfumato.study.config import PlannedRun, StudyConfig, plan, select
 from sfumato.study.jobs import group_jobs
 from sfumato.study.machine import default_threads
 from sfumato.study.overview import plan_table
 from sfumato.study.workers import call_apart
 
 
-def check_study(study: StudyConfig, *, probe: bool = True) -> int:
-    """Look at all runs of a study; how many those are.
+def check_study(study: StudyConfig, *, probe: bool = True) -> list[PlannedRun]:
+    """Look at all runs of a study, and give them.
 
     Args:
         study: the checked study.
@@ -32,7 +32,7 @@ def check_study(study: StudyConfig, *, probe: bool = True) -> int:
     runs = plan(study)
     if probe:
         _check_apart([run.config for run in runs], devices=True)
-    return len(runs)
+    return runs
 
 
 def preview(

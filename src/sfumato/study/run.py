@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sfumato._core.files import read_json, write_json
+from sfumato._core.files import DamagedFileError, read_json, write_json
 from sfumato.engine import fingerprint
 from sfumato.study.board import Board
 from sfumato.study.claims import Observer, newest_claim
@@ -77,10 +77,17 @@ def run_study(
     runs = plan(study)
     wanted = select(study, runs, only)
     folder = folder.resolve()
+    rank = launched_rank()
+    left_out = _finished_beside(runs, folder)
+    if left_out and not rank:
+        announce(
+            f"{left_out} finished {'run' if left_out == 1 else 'runs'} in {folder.name} had other "
+            "options, methods or seeds and will not be in its report. Their files stay, and the "
+            "earlier command brings them back; for a try, name another folder: --out FOLDER"
+        )
     _write_index(study, runs, folder)
     jobs = group_jobs(wanted, folder / "runs")
     waiting = []
-    rank = launched_rank()
     if rank is None:  # processes that work together must agree on what waits
         with damage_told(announce):
             for planned in wanted:
@@ -188,6 +195,16 @@ def _workers(count: int, threads: int | None, ray: str | None) -> Workers:
 
         return RayCluster(ray, threads or 1)
     return LocalProcesses(count, threads or default_threads())
+
+
+def _finished_beside(runs: list[PlannedRun], folder: Path) -> int:
+    """How many finished runs the folder's report shows that are not among the planned ones."""
+    try:
+        shown = {entry["run"] for entry in read_json(folder / "study.json")["runs"]}
+    except (OSError, DamagedFileError, LookupError, TypeError):
+        return 0
+    planned = {fingerprint(each.config) for each in runs}
+    return sum((folder / "runs" / name / "metrics.json").exists() for name in shown - planned)
 
 
 def _write_index(study: StudyConfig, runs: list[PlannedRun], folder: Path) -> None:

@@ -68,6 +68,24 @@ def tilted(logits, target, *, strength: float = 0.1):
 def by_sample(logits, target):
     return F.cross_entropy(logits, target, reduction="none")
 
+def not_a_number(logits, target):
+    return F.cross_entropy(logits, target) * float("nan")
+
+def unnamed(x, y):
+    return F.cross_entropy(x, y)
+
+def nothing():
+    return []
+
+class Broken:
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, number):
+        if number == 1:
+            raise OSError("gone")
+        return torch.zeros(3, 8, 8), 0
+
 def as_float(logits, target):
     return F.cross_entropy(logits, target).item()
 
@@ -184,6 +202,7 @@ def test_the_rule_of_names() -> None:
         ({"loss": {"name": "own_parts:tilted", "logits": 1}}, "set from the data or the run"),
         ({"loss": "own_parts:titled"}, r"'titled' \(did you mean 'tilted'\?\)"),
         ({"loss": "own_prts:tilted"}, r"no module 'own_prts' .*did you mean 'own_parts'"),
+        ({"loss": "own_parts:unnamed"}, "arguments must be called logits and target"),
         ({"loss": "own_parts:NUMBER"}, "must be a function or a class, got int 3"),
         ({"model": {"name": "own_parts:Net", "widht": 3}}, r"\(did you mean 'width'\?\)"),
         ({"data": {"name": "own_parts:Images", "train": False}}, "has no parameter 'train'"),
@@ -247,7 +266,10 @@ def test_data_sets_are_divided_as_told(configure: Configure, folder: Path) -> No
     [
         ({"model": "own_parts:wide"}, r"model own_parts:wide: .* logits \(2, 2\).*Tensor \(2, 3\)"),
         ({"model": "own_parts:not_a_network"}, "must give a torch.nn.Module, got str 'net'"),
-        ({"model": "own_parts:probabilities_and_more"}, r"logits \(2, 2\) .* returned tuple"),
+        ({"model": "own_parts:probabilities_and_more"}, "returned tuple: return only the logits"),
+        ({"loss": "own_parts:not_a_number"}, "loss own_parts:not_a_number: it returned nan for"),
+        ({"data": "own_parts:nothing"}, "data own_parts:nothing: the data set is empty"),
+        ({"data": "own_parts:Broken"}, r"sample 1 of data .*OSError: gone.*own_parts\.py, line"),
         ({"loss": "own_parts:by_sample"}, r"one number, .*returned Tensor \(4,\): take the mean"),
         ({"loss": "own_parts:as_float"}, "must return one number, .*returned float"),
         ({"loss": "own_parts:without_gradient"}, "has no gradient: compute it from the logits"),

@@ -73,7 +73,11 @@ def test_missing_devices(tiny: Content, train: Content, message: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has the accelerator that should be missing")
 def test_a_missing_accelerator(tiny: Content) -> None:
-    _fails({**tiny, "train": {"accelerator": "cuda"}}, "train: .*not available")
+    for name in ("cuda", "gpu") if not torch.backends.mps.is_available() else ("cuda",):
+        _fails(
+            {**tiny, "train": {"accelerator": name}},
+            f"train: accelerator: {name} is not available, .*Say cpu, or auto",
+        )
 
 
 def test_an_unknown_torchvision_model(tiny: Content) -> None:

@@ -127,6 +127,18 @@ def test_new_statistics_are_means_over_batches() -> None:
     torch.testing.assert_close(layer.running_var, batches.var(1).mean(0))
 
 
+def test_frozen_statistics_are_not_made_anew() -> None:
+    frozen, trained = nn.BatchNorm1d(1), nn.BatchNorm1d(1)
+    network = nn.Sequential(frozen, trained)
+    network(torch.randn(8, 1) + 3)
+    known = frozen.running_mean.clone()
+    frozen.eval()
+    with renewing_statistics(network):
+        network(torch.randn(8, 1))
+    assert torch.equal(frozen.running_mean, known)
+    assert int(frozen.num_batches_tracked) == int(trained.num_batches_tracked) == 1
+
+
 RESUMED = (
     {"ema": 0.9, "best": "nll", "sam": 0.05, "freeze": ["stem"], "head_learning_rate": 0.2},
     {"swa": 3},
@@ -191,9 +203,9 @@ def test_what_a_task_does_not_have(
         ({"swa": 9, "epochs": 5}, r"swa \(9\) must be at most epochs \(5\)"),
         ({"swa": 2, "ema": 0.9}, "swa is a mean over the last 2 epochs, ema keeps other weights"),
         ({"swa": 2, "best": "nll"}, "swa is a mean over the last 2 epochs, best keeps other"),
-        ({"ema": 1.0}, "train.ema: Input should be less than 1"),
-        ({"best": "ece"}, "train.best: Input should be 'accuracy', 'nll' or 'scaled_nll'"),
-        ({"sam": 0.0}, "train.sam: Input should be greater than 0"),
+        ({"ema": 1.0}, "train.ema: must be less than 1"),
+        ({"best": "ece"}, "train.best: must be 'accuracy', 'nll' or 'scaled_nll'"),
+        ({"sam": 0.0}, "train.sam: must be greater than 0"),
     ],
 )
 def test_what_does_not_go_together(

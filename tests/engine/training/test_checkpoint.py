@@ -34,6 +34,17 @@ def test_round_trip(tmp_path: Path) -> None:
     assert load_weights(tmp_path / "checkpoint").keys() == {"weight"}
 
 
+def test_tied_weights_are_kept(tmp_path: Path) -> None:
+    one = torch.nn.Linear(2, 2)
+    two = torch.nn.Linear(2, 2)
+    two.weight = one.weight
+    weights = torch.nn.Sequential(one, two).state_dict()
+    save_checkpoint(tmp_path / "checkpoint", Checkpoint(0, weights, {}, {}, {}))
+    found = load_weights(tmp_path / "checkpoint")
+    assert found.keys() == weights.keys()
+    assert all(torch.equal(found[key], weights[key]) for key in weights)
+
+
 def test_files_load_without_running_code(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", _checkpoint(1))
     torch.load(tmp_path / "checkpoint" / "state.pt", weights_only=True)

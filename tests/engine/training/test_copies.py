@@ -78,7 +78,7 @@ def test_names_of_runs_without_copies_stay(tiny: dict[str, Any]) -> None:
     [
         ({"loss": "mbls"}, "the loss must be cross_entropy or normalised_cross_entropy, got mbls"),
         ({"augment": None}, "needs copies that differ"),
-        ({"train": {"copies": {"count": 1}}}, "greater than or equal to 2"),
+        ({"train": {"copies": {"count": 1}}}, "must be 2 or more"),
     ],
 )
 def test_what_can_not_be(tiny: dict[str, Any], changes: dict[str, Any], message: str) -> None:

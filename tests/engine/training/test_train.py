@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from sfumato.data import DetectionLoader, scenes
 from sfumato.engine import DivergenceError, RunDirectory, TrainConfig, Trainer, load_checkpoint
+from sfumato.engine.config.components import FunctionLoss
 from sfumato.engine.training.detection_step import DetectionStep
 from sfumato.engine.training.step import Totals
 
@@ -69,15 +71,37 @@ def test_means_count_samples_and_the_loss_is_kept(tmp_path: Path) -> None:
 
 
 class BrokenDetector(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, good_steps: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(()))
 
+        self.good_steps = good_steps
+
     def forward(self, images: list[Tensor], targets: Any) -> dict[str, Tensor]:
-        return {"loss_box": self.weight, "loss_class": self.weight * float("nan")}
+        self.good_steps -= 1
+        factor = 1.0 if self.good_steps >= 0 else float("nan")
+        return {"loss_box": self.weight, "loss_class": self.weight * factor}
 
 
 def test_a_detector_that_diverges_is_told_what_to_try(tmp_path: Path) -> None:
     step = DetectionStep(torch.device("cpu"))
-    with pytest.raises(DivergenceError, match=r"nan at epoch 1, step 1 .*train\.learning_rate"):
-        _trainer(tmp_path / "run", BrokenDetector(), step).fit()
+    with pytest.raises(DivergenceError, match=r"nan at epoch 1, step 2 .*train\.learning_rate"):
+        _trainer(tmp_path / "run", BrokenDetector(good_steps=1), step).fit()
+
+
+def test_at_the_first_step_no_rate_is_to_blame(tmp_path: Path) -> None:
+    step = DetectionStep(torch.device("cpu"))
+    with pytest.raises(DivergenceError, match=r"step 1 .*look at what the loss computes") as raised:
+        _trainer(tmp_path / "run", BrokenDetector(good_steps=0), step).fit()
+    assert "train.learning_rate" not in str(raised.value)
+
+
+def test_a_function_has_the_name_that_a_study_has_for_it(tmp_path: Path) -> None:
+    step = SquareStep()
+    step.loss = FunctionLoss(partial(nowhere, factor=2.0))
+    with pytest.raises(DivergenceError, match=r"with .*test_train:nowhere\."):
+        _trainer(tmp_path / "run", nn.Linear(2, 1), step).fit()
+
+
+def nowhere(outputs: Tensor, factor: float) -> Tensor:
+    return outputs.mean() * factor * float("nan")

@@ -90,6 +90,9 @@ class FunctionLoss(nn.Module):
 
     Args:
         function: of (logits, target), and perhaps index; keeps nothing from batch to batch.
+
+    Attributes:
+        name: of the function as a study names it, for messages.
     """
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
@@ -100,6 +103,13 @@ class FunctionLoss(nn.Module):
             )
         super().__init__()
         self.forward = function  # its own signature tells whether it takes an index
+        self.name = _name_of(function)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    inner = function.func if isinstance(function, partial) else function
+    named = inner if hasattr(inner, "__qualname__") else type(inner)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def build_model(spec: Spec, dataset: ArrayDataset) -> nn.Module:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 
+import torch
+
 from sfumato.engine.config.sections import TrainConfig
 from sfumato.engine.fabric import Fabric
 
 
 def build_fabric(train: TrainConfig) -> Fabric:
-    """Fabric as a `train` section describes it; nothing is started yet."""
+    """Fabric as a `train` section describes it; nothing is started yet.
+
+    Raises:
+        ValueError: a GPU is asked for, and there is none.
+    """
+    _check_accelerator(train.accelerator)
     return Fabric(
         accelerator=train.accelerator,
         devices=train.devices,
@@ -17,6 +24,15 @@ def build_fabric(train: TrainConfig) -> Fabric:
         precision=train.precision,
         num_nodes=train.num_nodes,
     )
+
+
+def _check_accelerator(name: str) -> None:
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not found.get(name, True) or (name == "gpu" and not any(found.values())):
+        raise ValueError(
+            f"accelerator: {name} is not available, PyTorch finds no such device here. Say cpu, or "
+            "auto, which takes what there is"
+        )
 
 
 def _strategy(train: TrainConfig) -> str:

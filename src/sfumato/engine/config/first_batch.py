@@ -90,7 +90,7 @@ def _learn(
         check_void(loss, train)
         takes_index = "index" in inspect.signature(loss.forward).parameters
         value = loss(logits, target, **({"index": batch["index"]} if takes_index else {}))
-        _check_loss(value)
+        _check_loss(value, logits)
         value.backward()
         network.zero_grad(set_to_none=True)
 
@@ -100,11 +100,12 @@ def check_logits(logits: Any, images: Tensor, num_classes: int, *, one_label: bo
     expected = (len(images), num_classes, *(() if one_label else images.shape[2:]))
     if isinstance(logits, Tensor) and logits.shape == expected and logits.is_floating_point():
         return
-    found = getattr(logits, "shape", None)
+    asked = f"in training it must return logits {expected} for {len(images)} images, it returned"
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"{asked} {type(logits).__name__}: return only the logits")
     raise ValueError(
-        f"in training it must return logits {expected} for {len(images)} images, it returned "
-        f"{type(logits).__name__} {'' if found is None else tuple(found)}. A network of your own "
-        "gets the number of classes as num_classes"
+        f"{asked} Tensor {tuple(logits.shape)} of {logits.dtype}. A network of your own gets the "
+        "number of classes as num_classes"
     )
 
 
@@ -156,7 +157,7 @@ def _pair(found: Any, images: Tensor) -> tuple[Tensor, Tensor]:
     return found[0], found[1]
 
 
-def _check_loss(value: Any) -> None:
+def _check_loss(value: Any, logits: Tensor) -> None:
     if not isinstance(value, Tensor) or value.ndim != 0:
         found = f" {tuple(value.shape)}" if isinstance(value, Tensor) else ""
         raise TypeError(
@@ -167,4 +168,14 @@ def _check_loss(value: Any) -> None:
         raise ValueError(
             "what it returned has no gradient: compute it from the logits, without detach(), "
             "item() or torch.no_grad()"
+        )
+    if not bool(value.isfinite()):
+        got = f"it returned {value.detach().item()} for the first batch"
+        if bool(logits.isfinite().all()):
+            raise ValueError(
+                f"{got}, though all logits are finite: look for a division by 0 or a logarithm of 0"
+            )
+        raise ValueError(
+            f"{got}, whose logits are not finite either: look at the network's weights and at the "
+            "images"
         )

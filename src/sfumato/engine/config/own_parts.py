@@ -82,6 +82,15 @@ def is_of_a_batch(kind: Named, build: Callable[..., Any]) -> bool:
     return kind in _OF_A_BATCH and all(name in asked for name in _OF_A_BATCH[kind])
 
 
+def hint_of_a_batch(kind: Named, build: Callable[..., Any]) -> str:
+    """What to say where a function lacks a parameter: it may be meant as the part itself."""
+    if kind not in _OF_A_BATCH or not inspect.isfunction(build):
+        return ""
+    names = _OF_A_BATCH[kind]
+    called = "arguments" if len(names) > 1 else "argument"
+    return f". If it works on batches itself, its {called} must be called {' and '.join(names)}"
+
+
 def check_built(kind: Named, name: str, built: Any) -> None:
     """Raise unless what a part gave is what its kind must be."""
     wanted, fits = {

@@ -25,7 +25,7 @@ from sfumato.data.load import SEGMENTATION_SOURCES
 from sfumato.engine.config.combined import combined
 from sfumato.engine.config.library_networks import timm_network, torchvision_network
 from sfumato.engine.config.onnx_networks import onnx_network
-from sfumato.engine.config.own_parts import OWN_TASKS, Named, import_part
+from sfumato.engine.config.own_parts import OWN_TASKS, Named, hint_of_a_batch, import_part
 from sfumato.engine.config.part import SUPPLIED, Part
 from sfumato.engine.config.part_kinds import Task
 from sfumato.engine.config.weight_files import with_weights
@@ -198,7 +198,8 @@ def resolve_part(kind: Named, spec: Spec, task: Task | None = None) -> Resolved:
             f"{kind} {name!r}: its code has changed since this run was planned (its digest is "
             f"{digest}, not {said}). Start the study again: a changed part is a new run"
         )
-    checked = resolve(given, table, kind, supplied=supplied)
+    hint = hint_of_a_batch(kind, table[str(name)]) if name in table else ""
+    checked = resolve(given, table, kind, supplied=supplied, hint_missing=hint)
     return dataclasses.replace(checked, source_digest=digest)
 
 

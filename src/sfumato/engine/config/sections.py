@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sfumato.engine.config.mistakes import explain
 
 Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed", "bf16-true"]
 Model = TypeVar("Model", bound=BaseModel)
@@ -114,7 +115,7 @@ def parse(kind: type[Model], content: Any, source: str = "configuration") -> Mod
     try:
         return kind.model_validate(dict(content))
     except ValidationError as error:
-        lines = [_explain(kind, dict(item)) for item in error.errors()]
+        lines = [explain(kind, dict(item)) for item in error.errors()]
         raise ConfigError("\n".join(f"{source}: {line}" for line in lines)) from None
 
 
@@ -132,29 +133,3 @@ def content_hash(content: Mapping[str, Any]) -> str:
     """
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _explain(kind: type[BaseModel], item: dict[str, Any]) -> str:
-    location = [str(part) for part in item["loc"]]
-    where = ".".join(location) or "top level"
-    if item["type"] == "extra_forbidden":
-        allowed = sorted(_model_at(kind, location[:-1]).model_fields)
-        near = difflib.get_close_matches(location[-1], allowed, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        return f"{where}: unknown key; {hint}allowed keys: {', '.join(allowed)}"
-    if item["type"] == "missing":
-        return f"{where}: this key is required"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "value_error":
-        return f"{where}: {message}"
-    return f"{where}: {message}, got {item['input']!r} ({type(item['input']).__name__})"
-
-
-def _model_at(kind: type[BaseModel], location: list[str]) -> type[BaseModel]:
-    for name in location:
-        field = kind.model_fields.get(name)
-        annotation = field.annotation if field else None
-        for inner in (annotation, *get_args(annotation)):  # the second for `Section | None`
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                kind = inner
-    return kind

@@ -122,9 +122,9 @@ def renewing_statistics(model: nn.Module) -> Iterator[None]:
     """Within, passes in training mode make the statistics of batch normalisation anew.
 
     An average of weights has seen no image: its statistics are means over all batches that the
-    passes show.
+    passes show. Layers in evaluation mode, which are frozen, keep theirs.
     """
-    layers = [part for part in model.modules() if isinstance(part, _BatchNorm)]
+    layers = [part for part in model.modules() if isinstance(part, _BatchNorm) and part.training]
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
         layer.reset_running_stats()

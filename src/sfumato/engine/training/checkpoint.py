@@ -67,13 +67,25 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 def _save_weights(weights: dict[str, Tensor], path: Path) -> None:
     try:
-        save_file({key: value.contiguous().cpu() for key, value in weights.items()}, path)
+        save_file(_apart(weights), path)
     except SafetensorError as error:
         code = re.search(r"os error (\d+)", str(error))
         if code is None:
             raise
         number = int(code[1])
         raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _apart(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """With a copy of what shares memory, as tied layers do: the format has every tensor once."""
+    apart: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for key, value in weights.items():
+        tensor = value.contiguous().cpu()
+        place = tensor.untyped_storage().data_ptr()
+        apart[key] = tensor.clone() if place in seen else tensor
+        seen.add(place)
+    return apart
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:

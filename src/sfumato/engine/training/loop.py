@@ -211,11 +211,18 @@ class Trainer:
         if (loss.is_cuda and number % 50) or math.isfinite(float(loss)):
             return
         where = f"epoch {epoch + 1}, step {number + 1} (learning rate {rate:.3g})"
-        raise self._diverged(f"the loss is {float(loss)} at {where}")
+        what = f"the loss is {float(loss)} at {where}"
+        if epoch == 0 and number == 0:
+            raise DivergenceError(
+                f"{what} with {_name_of(self.step.loss)}. Nothing was learned before this step, so "
+                "no rate is to blame: look at what the loss computes, at the images and labels, at "
+                "weights that the network started from, and at train.precision."
+            )
+        raise self._diverged(what)
 
     def _diverged(self, what: str) -> DivergenceError:
         return DivergenceError(
-            f"{what} with {type(self.step.loss).__name__}. Try a lower train.learning_rate, "
+            f"{what} with {_name_of(self.step.loss)}. Try a lower train.learning_rate, "
             "train.warmup_epochs of 1 or more, train.clip_norm of 2 or less, or train.precision "
             "32-true."
         )
@@ -275,3 +282,8 @@ class Trainer:
             )
             save_checkpoint(self.run.checkpoint, state)
         self.fabric.barrier()
+
+
+def _name_of(loss: nn.Module) -> str:
+    """A user's function by the name that a study has for it, a module by its class."""
+    return str(getattr(loss, "name", type(loss).__name__))
