@@ -70,7 +70,8 @@ def _study_page(folder: Path, dice: random.Random) -> Path:
 def _audit_page(folder: Path, dice: random.Random) -> Path:
     numbers = np.random.default_rng(0)
     path = folder / f"{_name(dice).replace('/', '|').replace(chr(0), '')[:100]}.npz"
-    names = [_name(dice).replace("\0", "") for _ in range(4)]
+    # Numbered, since two classes of one name are refused before there is a page.
+    names = [f"{_name(dice)}{number}".replace("\0", "") for number in range(4)]
     np.savez(
         path,
         logits=numbers.normal(size=(60, 3)).astype(np.float32),
