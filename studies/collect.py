@@ -1,10 +1,11 @@
 """Keep a study's numbers as one small JSON file.
 
-Run: python studies/collect.py FOLDER studies/results/NAME.json [--temperature]
+Run: python studies/collect.py FOLDER studies/results/NAME.json [--temperature] [--effects]
 Every table of docs/results.md comes from such a file; reliability bins are left out. `curves` has
 what was measured after each epoch, `judged` what `sfumato report` says of every method and metric:
 mean, interval, floor and verdict. With --temperature the baseline after its temperature is a method
-among others there: for studies whose methods are to replace one.
+among others there: for studies whose methods are to replace one. With --effects, `effects` has what
+each part of a study of combinations changes (effects.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from effects import effects
 
 from sfumato.report import read_study
 from sfumato.report.findings import Findings, Row, compare_methods
@@ -23,7 +26,7 @@ LEFT_OUT = ("reliability",)
 CURVES = ("train_accuracy", "validation_accuracy", "validation_ece")
 
 
-def collect(folder: Path, *, temperature: bool = False) -> dict[str, Any]:
+def collect(folder: Path, *, temperature: bool = False, combined: bool = False) -> dict[str, Any]:
     results = read_study(folder)
     runs = [
         {
@@ -37,7 +40,8 @@ def collect(folder: Path, *, temperature: bool = False) -> dict[str, Any]:
         if run.metrics.get("test")
     ]
     findings = compare_methods(with_temperature(results) if temperature else results)
-    return {"study": results.study, "runs": runs, "judged": judged(findings)}
+    kept = {"study": results.study, "runs": runs, "judged": judged(findings)}
+    return {**kept, "effects": _small(effects(results))} if combined else kept
 
 
 def judged(findings: Findings) -> list[dict[str, Any]]:
@@ -57,10 +61,12 @@ def judged(findings: Findings) -> list[dict[str, Any]]:
 
 
 def as_text(content: dict[str, Any]) -> str:
-    """JSON with one run, and one judged method, a line."""
-    lists = {key: ",\n".join(map(json.dumps, content[key])) for key in ("runs", "judged")}
-    parts = [f'"study": {json.dumps(content["study"])}']
-    parts += [f'"{key}": [\n{lines}\n]' for key, lines in lists.items()]
+    """JSON with one run, one judged method and one effect a line."""
+    study, *lists = content.items()
+    parts = [f'"study": {json.dumps(study[1])}']
+    for key, rows in lists:
+        lines = ",\n".join(map(json.dumps, rows))
+        parts.append(f'"{key}": [\n{lines}\n]')
     return "{" + ",\n".join(parts) + "}\n"
 
 
@@ -89,5 +95,7 @@ def _small(value: Any) -> Any:
 
 if __name__ == "__main__":
     source, target, *options = sys.argv[1:]
-    kept = collect(Path(source), temperature="--temperature" in options)
+    kept = collect(
+        Path(source), temperature="--temperature" in options, combined="--effects" in options
+    )
     Path(target).write_text(as_text(kept))

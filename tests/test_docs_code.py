@@ -44,7 +44,7 @@ methods:
   first: {{}}
   second: {{loss: {{name: cross_entropy, smoothing: 0.1}}}}
 """
-SHORT = ["--epochs", "1", "--seeds", "0", "--workers", "1", "--quiet"]
+SHORT = ["train.epochs=1", "seeds=[0]", "--workers", "1", "--quiet"]
 SHRINK = {
     "scenes": [f"data={TINY_SCENES}"],
     "folder": ["data.size=16", "model.depth=8", "model.width=4", "evaluate.severities=[3]"],

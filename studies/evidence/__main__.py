@@ -39,12 +39,24 @@ NEWSGROUPS = {
 }
 TABLES: dict[str, Table] = {
     "margins": (RESULTS, ("cifar10-margins",), tables.margins),
-    "labels": (RESULTS, ("cifar10-labels",), tables.labels),
+    "labels": _judged(
+        "cifar10-labels",
+        judged.LABELS,
+        paper=papers.ACLS_TABLE_3_AND_MBLS_TABLE_1,
+        paper_title="papers: ECE / AECE %; ECE % after scaling (T)",
+    ),
+    "ACLS ablations": _judged(
+        "acls-ablations-cifar10",
+        judged.REAL_DATA,
+        paper=papers.ACLS_ABLATIONS,
+        paper_title="paper, Tiny-ImageNet: ECE %",
+    ),
     "newsgroups": _judged("20news", judged.REAL_DATA, **NEWSGROUPS),
     "newsgroups, three seeds": _judged("20news-short", judged.REAL_DATA, **NEWSGROUPS),
     "sizes": (RESULTS, ("cifar10-sizes",), tables.sizes),
     "mollification": (RESULTS, ("cifar10-mollification",), tables.mollification),
     "mollification types": (RESULTS, ("cifar10-mollification",), tables.mollification_types),
+    "mollification ablations": _judged("mollification-ablations-cifar10", judged.CHOICE),
     "spatial gains, scenes": _judged("spatial-gains-scenes", judged.AFTER_THE_PAPERS),
     "spatial gains, CIFAR-10": _judged("spatial-gains-cifar10", judged.REAL_DATA),
     "spatial": (RESULTS, ("cifar10-spatial",), tables.spatial),
@@ -57,8 +69,12 @@ TABLES: dict[str, Table] = {
         partial(tables.objectness, with_paper=True),
     ),
     "objectness scenes": (RESULTS, ("objectness-scenes",), tables.objectness),
-    "combinations": (RESULTS, ("cifar10-combinations",), tables.combinations),
-    "combination effects": (RESULTS, ("cifar10-combinations",), tables.combination_effects),
+    "combinations": _judged("cifar10-combinations", judged.CHOICE),
+    "combination effects": (
+        RESULTS,
+        (),
+        partial(judged.effects_table, "cifar10-combinations", judged.CHOICE),
+    ),
     "costs": (RESULTS, (), tables.costs),
     "choice": _judged("cifar10", (*judged.CHOICE, *judged.SCALED)),
     "methods": (
@@ -66,6 +82,7 @@ TABLES: dict[str, Table] = {
         (),
         partial(judged.judged_table, "cifar10", judged.CHOICE, intervals=False),
     ),
+    "other scenes": _judged("what-to-take-scenes", (*judged.CHOICE, *judged.SCALED)),
     "after the papers": _judged("after-the-papers", judged.AFTER_THE_PAPERS),
     "after the papers, CIFAR-10": _judged("after-the-papers-cifar10", judged.REAL_DATA),
     "after the papers, features": _judged("after-the-papers-features", judged.AFTER_THE_PAPERS),
@@ -75,13 +92,34 @@ TABLES: dict[str, Table] = {
 # name: studies, what draws the figure
 FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
     "cifar10-labels": (("cifar10-labels",), figures.labels),
+    "acls-ablations-cifar10": (
+        (),
+        partial(
+            judged_figures.by_method,
+            {"CIFAR-10": "acls-ablations-cifar10"},
+            judged.GAINS,
+            left_out=("ACLS, gradient of Eq. 12", "adaptive only"),
+        ),
+    ),
     "20news": (("20news-short",), partial(figures.newsgroups, load_curves("20news"))),
     "cifar10": (
         (),
         partial(judged_figures.by_method, {"CIFAR-10": "cifar10"}, judged.CHOICE_FIGURE),
     ),
+    "what-to-take-scenes": (
+        (),
+        partial(judged_figures.by_method, {"scenes": "what-to-take-scenes"}, judged.CHOICE_FIGURE),
+    ),
     "cifar10-sizes": (("cifar10-sizes",), figures.sizes),
     "cifar10-mollification": (("cifar10-mollification",), figures.mollification),
+    "mollification-ablations-cifar10": (
+        (),
+        partial(
+            judged_figures.by_method,
+            {"CIFAR-10": "mollification-ablations-cifar10"},
+            judged.CHOICE_FIGURE,
+        ),
+    ),
     "cifar10-spatial": (("cifar10-spatial",), figures.spatial),
     "spatial-gains": (
         (),
@@ -101,7 +139,12 @@ FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
     ),
     "camvid": (("camvid",), figures.camvid),
     "objectness": (("objectness-tiny-imagenet", "objectness-scenes"), figures.objectness),
-    "cifar10-combinations": (("cifar10-combinations",), figures.combinations),
+    "cifar10-combinations": (
+        (),
+        partial(
+            judged_figures.by_method, {"CIFAR-10": "cifar10-combinations"}, judged.CHOICE_FIGURE
+        ),
+    ),
 }
 
 

@@ -12,7 +12,6 @@ from papers import MBLS_TABLE_1_NEWSGROUPS
 from readings import (
     ACCURACY,
     CONFIDENCE,
-    CORRUPTED,
     ECE,
     NLL,
     RANKING,
@@ -193,21 +192,6 @@ def _by_method(
     )
     axes.set(yticks=range(len(runs)), yticklabels=list(runs))
     axes.grid(axis="y", lw=0.4)
-
-
-def combinations(runs: Runs) -> Figure:
-    figure, panels = plt.subplots(1, 2, figsize=(9.5, 4.6), layout="constrained", sharey=True)
-    for axes, clean, corrupted, title in (
-        (panels[0], NLL, CORRUPTED[1], "NLL"),
-        (panels[1], ECE, CORRUPTED[2], "ECE, %"),
-    ):
-        _by_method(axes, runs, clean, BLUE, label="clean")
-        _by_method(axes, runs, corrupted, RED, label="corrupted", marker="s")
-        axes.set_xlabel(title)
-        axes.set_xlim(left=0)
-    panels[0].invert_yaxis()
-    panels[1].legend()
-    return figure
 
 
 def sizes(runs: Runs) -> Figure:

@@ -49,6 +49,7 @@ CORRUPTED = (
     JudgedColumn("corrupted calibration error %", "corrupted.rmsce"),
 )
 CHOICE = (*GAINS, AURC, *CORRUPTED)
+LABELS = (*GAINS, JudgedColumn("AECE %", "test.aece"), AURC, *CORRUPTED[1:], *SCALED)
 CHOICE_FIGURE = (ACCURACY, ECE, CORRUPTED[0], CORRUPTED[2])
 AFTER_THE_PAPERS = (*GAINS, TRUE_ECE, AURC, *SCALED)
 REAL_DATA = (*GAINS, AURC, *SCALED)
@@ -82,6 +83,20 @@ def judged_table(
         rows.append([row["method"], str(row["seeds"]), *cells, *beside])
     titles = [column.title for column in columns] + ([] if paper is None else [paper_title])
     return table(["method", "seeds", *titles], rows)
+
+
+def effects_table(study: str, columns: Sequence[JudgedColumn]) -> str:
+    """What each part of a study of combinations changes, over all that it is combined with."""
+    rows = []
+    for row in content(study)["effects"]:
+        cells = []
+        for column in columns:
+            mean, low, high, mark = row["numbers"][column.key]
+            change = column.text(mean)
+            sign = "" if change.startswith("-") else "+"
+            cells.append(f"{sign}{change} [{column.text(low)}, {column.text(high)}] {mark}")
+        rows.append([f"{row['part']} ({row['pairs']} pairs)", *cells])
+    return table(["adding", *(column.title for column in columns)], rows)
 
 
 def _cell(found: list | None, column: JudgedColumn, intervals: bool) -> str:

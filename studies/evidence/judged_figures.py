@@ -12,15 +12,19 @@ from matplotlib.figure import Figure
 COLOURS = (BLUE, RED, GREEN, GOLD)
 
 
-def by_method(studies: Mapping[str, str], columns: Sequence[JudgedColumn]) -> Figure:
+def by_method(
+    studies: Mapping[str, str], columns: Sequence[JudgedColumn], *, left_out: Sequence[str] = ()
+) -> Figure:
     """A panel for each column, a colour for each study; a line where the first method stands.
 
     Args:
         studies: the study by what the legend calls it; methods that one of them lacks are left out.
         columns: what the panels show.
+        left_out: methods whose numbers lie so far off that no others could be read.
     """
     of_each = [columns[0].numbers(study) for study in studies.values()]
     methods = [name for name in of_each[0] if all(name in found for found in of_each)]
+    methods = [name for name in methods if name not in left_out]
     figure, panels = plt.subplots(
         1,
         len(columns),

@@ -45,7 +45,6 @@ def at(*path: str) -> Callable[[Metrics], float]:
 ACCURACY = Column("accuracy %", at("test", "accuracy"), "higher")
 NLL = Column("NLL", at("test", "nll"), "lower", 1.0, 3)
 ECE = Column("ECE %", at("test", "ece"))
-AECE = Column("AECE %", at("test", "aece"))
 RANKING = (
     Column("AURC %", at("test", "aurc")),
     Column("accuracy at 80 % coverage", at("test", "accuracy_at_80"), "higher"),

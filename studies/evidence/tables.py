@@ -8,9 +8,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from papers import (
-    ACLS_TABLE_3,
     CAMVID_TABLE_E4,
-    MBLS_TABLE_1,
     MOLLIFICATION_TABLE_1,
     OBJECTNESS_TABLE_1,
     OBJECTNESS_TABLE_2,
@@ -18,7 +16,6 @@ from papers import (
 )
 from readings import (
     ACCURACY,
-    AECE,
     CONFIDENCE,
     CORRUPTED,
     ECE,
@@ -82,25 +79,6 @@ def with_scaled(runs: Runs) -> Runs:
     }
     ordered: Runs = {"cross entropy": runs["cross entropy"], "cross entropy, temperature": scaled}
     return ordered | {name: found for name, found in runs.items() if name not in ordered}
-
-
-def labels(runs: Runs) -> str:
-    ordered = with_scaled(runs)
-    columns = (
-        *(ACCURACY, NLL, ECE, AECE, *RANKING, CORRUPTED[2]),
-        Column("ECE % after scaling", at("scaled", "ece")),
-        Column("T", at("scaled", "temperature"), None, 1.0, 2),
-    )
-    return method_table(
-        ordered,
-        columns,
-        base=lambda method: "cross entropy",
-        paper={
-            method: f"{numbers}; {MBLS_TABLE_1.get(method, '–')}"
-            for method, numbers in ACLS_TABLE_3.items()
-        },
-        paper_title="papers: ECE / AECE %; ECE % after scaling (T)",
-    )
 
 
 def sizes(runs: Runs) -> str:
@@ -211,39 +189,6 @@ def objectness(runs: Runs, *, with_paper: bool = False) -> str:
         paper_title="paper, ImageNet: accuracy, confidence without object; accuracy, ECE, "
         "over-, underconfidence %",
     )
-
-
-def combinations(runs: Runs) -> str:
-    columns = (ERROR, NLL, ECE, *RANKING, *CORRUPTED)
-    return method_table(runs, columns, base=lambda method: "cross entropy")
-
-
-def combination_effects(runs: Runs) -> str:
-    """What each smoothing changes, averaged over everything it is combined with."""
-    columns = (ERROR, NLL, ECE, RANKING[0], *CORRUPTED)
-    pairs: dict[str, list[tuple[str, str]]] = {}
-    for method in runs:
-        parts = [] if method == "cross entropy" else method.split(" + ")
-        for part in parts:
-            rest = " + ".join(other for other in parts if other != part) or "cross entropy"
-            pairs.setdefault(part, []).append((method, rest))
-    rows = []
-    for part, of_part in pairs.items():
-        row = [f"{part} ({len(of_part)} pairs)"]
-        for column in columns:
-            seeds = runs["cross entropy"]
-            change = [
-                fmean(
-                    column.read(runs[with_it][seed]) - column.read(runs[without][seed])
-                    for with_it, without in of_part
-                )
-                for seed in seeds
-            ]
-            text = mean_text(change, column)
-            sign = "" if text.startswith("-") else "+"
-            row.append(f"{sign}{text} {verdict(change, column)}")
-        rows.append(row)
-    return table(["adding", *(column.title for column in columns)], rows)
 
 
 def costs() -> str:
