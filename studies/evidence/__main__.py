@@ -62,7 +62,12 @@ TABLES: dict[str, Table] = {
     "spatial": (RESULTS, ("cifar10-spatial",), tables.spatial),
     "spatial sizes": (RESULTS, ("cifar10-spatial",), tables.spatial_sizes),
     "curvature": (RESULTS, (), curvature.curvature),
-    "camvid": (RESULTS, ("camvid",), tables.camvid),
+    "camvid": _judged(
+        "camvid",
+        judged.VIDEO_MAPS,
+        paper=papers.CAMVID_TABLE_E4,
+        paper_title="paper: NLL, accuracy, ECE, consistency %",
+    ),
     "objectness tiny-imagenet": (
         RESULTS,
         ("objectness-tiny-imagenet",),
@@ -83,6 +88,13 @@ TABLES: dict[str, Table] = {
         partial(judged.judged_table, "cifar10", judged.CHOICE, intervals=False),
     ),
     "other scenes": _judged("what-to-take-scenes", (*judged.CHOICE, *judged.SCALED)),
+    "tiny-imagenet": _judged(
+        "tiny-imagenet",
+        (*judged.CHOICE, *judged.SCALED),
+        paper=papers.ACLS_TABLE_3_TINY_IMAGENET,
+        paper_title="ACLS paper, 200 classes: ECE %",
+    ),
+    "tiny-imagenet, objects": _judged("tiny-imagenet", judged.OBJECTS),
     "after the papers": _judged("after-the-papers", judged.AFTER_THE_PAPERS),
     "after the papers, CIFAR-10": _judged("after-the-papers-cifar10", judged.REAL_DATA),
     "after the papers, features": _judged("after-the-papers-features", judged.AFTER_THE_PAPERS),
@@ -137,7 +149,14 @@ FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
             judged.GAINS,
         ),
     ),
-    "camvid": (("camvid",), figures.camvid),
+    "camvid": (
+        (),
+        partial(judged_figures.by_method, {"CamVid": "camvid"}, judged.VIDEO_FIGURE),
+    ),
+    "tiny-imagenet": (
+        (),
+        partial(judged_figures.by_method, {"Tiny-ImageNet": "tiny-imagenet"}, judged.CHOICE_FIGURE),
+    ),
     "objectness": (("objectness-tiny-imagenet", "objectness-scenes"), figures.objectness),
     "cifar10-combinations": (
         (),

@@ -14,7 +14,6 @@ from readings import (
     CONFIDENCE,
     ECE,
     NLL,
-    RANKING,
     ROOT,
     WITHOUT_OBJECT,
     Column,
@@ -147,15 +146,6 @@ def spatial(runs: Runs) -> Figure:
     figure.legend(
         *panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8
     )
-    return figure
-
-
-def camvid(runs: Runs) -> Figure:
-    figure, panels = plt.subplots(1, 3, figsize=(9.5, 2.6), layout="constrained", sharey=True)
-    for axes, column in zip(panels, (NLL, ECE, RANKING[0]), strict=True):
-        _by_method(axes, runs, column, BLUE)
-        axes.set_xlabel(column.title)
-    panels[0].invert_yaxis()
     return figure
 
 

@@ -53,11 +53,19 @@ LABELS = (*GAINS, JudgedColumn("AECE %", "test.aece"), AURC, *CORRUPTED[1:], *SC
 CHOICE_FIGURE = (ACCURACY, ECE, CORRUPTED[0], CORRUPTED[2])
 AFTER_THE_PAPERS = (*GAINS, TRUE_ECE, AURC, *SCALED)
 REAL_DATA = (*GAINS, AURC, *SCALED)
-MAPS = (
-    *GAINS,
-    JudgedColumn("ECE foreground %", "test.foreground_ece"),
-    JudgedColumn("mIoU %", "test.mean_iou"),
-    AURC,
+MEAN_IOU = JudgedColumn("mIoU %", "test.mean_iou")
+MAPS = (*GAINS, JudgedColumn("ECE foreground %", "test.foreground_ece"), MEAN_IOU, AURC)
+CONSISTENCY = JudgedColumn("consistency %", "test.consistency")
+VIDEO_MAPS = (*MAPS, CONSISTENCY)
+VIDEO_FIGURE = (NLL, ECE, MEAN_IOU, CONSISTENCY)
+OBJECTS = (
+    JudgedColumn("accuracy without object %", "context.accuracy"),
+    JudgedColumn("confidence without object %", "context.average_confidence"),
+    ACCURACY,
+    ECE,
+    JudgedColumn("overconfidence %", "test.overconfidence"),
+    JudgedColumn("underconfidence %", "test.underconfidence"),
+    JudgedColumn("objectness deviation %", "objectness.mean_objectness_deviation"),
 )
 
 

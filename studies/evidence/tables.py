@@ -8,7 +8,6 @@ from dataclasses import replace
 from statistics import fmean
 
 from papers import (
-    CAMVID_TABLE_E4,
     MOLLIFICATION_TABLE_1,
     OBJECTNESS_TABLE_1,
     OBJECTNESS_TABLE_2,
@@ -153,22 +152,6 @@ def spatial_sizes(runs: Runs) -> str:
         name = f"NLL, {network}: N = 2 smoothed less N = {numbers[-1]} plain"
         rows.append([name, text, *[""] * (len(numbers) - 1)])
     return table(["", *(f"N = {size}" for size in numbers)], rows)
-
-
-def camvid(runs: Runs) -> str:
-    columns = (
-        *(NLL, ACCURACY, ECE, *RANKING),
-        Column("ECE foreground %", at("test", "foreground_ece")),
-        Column("mIoU %", at("test", "mean_iou"), "higher"),
-        Column("consistency %", at("test", "consistency"), "higher"),
-    )
-    return method_table(
-        runs,
-        columns,
-        base=lambda method: "deterministic",
-        paper=CAMVID_TABLE_E4,
-        paper_title="paper: NLL, accuracy, ECE, consistency %",
-    )
 
 
 def objectness(runs: Runs, *, with_paper: bool = False) -> str:
