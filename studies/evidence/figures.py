@@ -153,8 +153,8 @@ def objectness(tiny: Runs, scenes: Runs) -> Figure:
     """What adaptive labels are for, and what they cost."""
     figure, panels = plt.subplots(1, 3, figsize=(9.5, 3.6), layout="constrained", sharey=True)
     for axes, column in zip(panels, (WITHOUT_OBJECT[1], CONFIDENCE[0], ACCURACY), strict=True):
-        _by_method(axes, tiny, column, BLUE, label="Tiny-ImageNet-40")
-        _by_method(axes, scenes, column, RED, label="scenes")
+        _by_method(axes, tiny, column, BLUE, "Tiny-ImageNet-40")
+        _by_method(axes, scenes, column, RED, "scenes")
         axes.set_xlabel(column.title)
         axes.set_xlim(left=0)
     panels[0].invert_yaxis()
@@ -163,9 +163,7 @@ def objectness(tiny: Runs, scenes: Runs) -> Figure:
     return figure
 
 
-def _by_method(
-    axes: Axes, runs: Runs, column: Column, colour: str, *, label: str = "", marker: str = "o"
-) -> None:
+def _by_method(axes: Axes, runs: Runs, column: Column, colour: str, label: str) -> None:
     """Mean and interval of a number, one line a method."""
     values = [
         [column.scale * column.read(metrics) for metrics in found.values()]
@@ -175,7 +173,7 @@ def _by_method(
         list(map(fmean, values)),
         range(len(runs)),
         xerr=_spread(values),
-        fmt=marker,
+        fmt="o",
         color=colour,
         label=label,
         capsize=2,
