@@ -1,21 +1,25 @@
 """Keep a study's numbers as one small JSON file.
 
 Run: python studies/collect.py FOLDER studies/results/NAME.json [--temperature] [--effects]
+       [--steps]
 Every table of docs/results.md comes from such a file; reliability bins are left out. `curves` has
 what was measured after each epoch, `judged` what `sfumato report` says of every method and metric:
 mean, interval, floor and verdict. With --temperature the baseline after its temperature is a method
 among others there: for studies whose methods are to replace one. With --effects, `effects` has what
-each part of a study of combinations changes (effects.py).
+each part of a study of combinations changes (effects.py); with --steps, `steps` what each method
+changes beside the one that it extends (steps.py).
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 from effects import effects
+from steps import steps
 
 from sfumato.report import read_study
 from sfumato.report.findings import Findings, Row, compare_methods
@@ -26,7 +30,7 @@ LEFT_OUT = ("reliability",)
 CURVES = ("train_accuracy", "validation_accuracy", "validation_ece")
 
 
-def collect(folder: Path, *, temperature: bool = False, combined: bool = False) -> dict[str, Any]:
+def collect(folder: Path, options: Container[str] = ()) -> dict[str, Any]:
     results = read_study(folder)
     runs = [
         {
@@ -39,9 +43,12 @@ def collect(folder: Path, *, temperature: bool = False, combined: bool = False) 
         for run in method.runs
         if run.metrics.get("test")
     ]
-    findings = compare_methods(with_temperature(results) if temperature else results)
+    findings = compare_methods(with_temperature(results) if "--temperature" in options else results)
     kept = {"study": results.study, "runs": runs, "judged": judged(findings)}
-    return {**kept, "effects": _small(effects(results))} if combined else kept
+    for option, change in (("--effects", effects), ("--steps", steps)):
+        if option in options:
+            kept[option[2:]] = _small(change(results))
+    return kept
 
 
 def judged(findings: Findings) -> list[dict[str, Any]]:
@@ -61,7 +68,7 @@ def judged(findings: Findings) -> list[dict[str, Any]]:
 
 
 def as_text(content: dict[str, Any]) -> str:
-    """JSON with one run, one judged method and one effect a line."""
+    """JSON with one run, one judged method and one change a line."""
     study, *lists = content.items()
     parts = [f'"study": {json.dumps(study[1])}']
     for key, rows in lists:
@@ -95,7 +102,4 @@ def _small(value: Any) -> Any:
 
 if __name__ == "__main__":
     source, target, *options = sys.argv[1:]
-    kept = collect(
-        Path(source), temperature="--temperature" in options, combined="--effects" in options
-    )
-    Path(target).write_text(as_text(kept))
+    Path(target).write_text(as_text(collect(Path(source), options)))

@@ -70,8 +70,14 @@ OBJECTS = (
 
 
 def judged_rows(study: str) -> list[dict[str, Any]]:
-    """What `sfumato report` says of each method."""
-    rows: list[dict[str, Any]] = content(study)["judged"]
+    """What `sfumato report` says of each method, with the marks of its step if there are steps."""
+    found = content(study)
+    rows: list[dict[str, Any]] = found["judged"]
+    if "steps" in found:
+        steps = {row["method"]: row["numbers"] for row in found["steps"]}
+        for row in rows:
+            for key, numbers in row["numbers"].items():
+                numbers[-1] = steps.get(row["method"], {}).get(key, [""])[-1]
     return rows
 
 
@@ -83,7 +89,10 @@ def judged_table(
     paper: Mapping[str, str] | None = None,
     paper_title: str = "paper",
 ) -> str:
-    """A row a method; with `paper`, what it reports of the method stands last."""
+    """A row a method; with `paper`, what it reports of the method stands last.
+
+    Marks compare with the first method, or in a study of steps with the one that a method extends.
+    """
     rows = []
     for row in judged_rows(study):
         cells = [_cell(row["numbers"].get(each.key), each, intervals) for each in columns]
@@ -95,16 +104,30 @@ def judged_table(
 
 def effects_table(study: str, columns: Sequence[JudgedColumn]) -> str:
     """What each part of a study of combinations changes, over all that it is combined with."""
-    rows = []
-    for row in content(study)["effects"]:
-        cells = []
-        for column in columns:
-            mean, low, high, mark = row["numbers"][column.key]
-            change = column.text(mean)
-            sign = "" if change.startswith("-") else "+"
-            cells.append(f"{sign}{change} [{column.text(low)}, {column.text(high)}] {mark}")
-        rows.append([f"{row['part']} ({row['pairs']} pairs)", *cells])
+    rows = [
+        [f"{row['part']} ({row['pairs']} pairs)", *_changes(row, columns)]
+        for row in content(study)["effects"]
+    ]
     return table(["adding", *(column.title for column in columns)], rows)
+
+
+def steps_table(study: str, columns: Sequence[JudgedColumn]) -> str:
+    """What each method changes beside the one that it extends."""
+    rows = [
+        [row["method"], row["beside"], *_changes(row, columns)] for row in content(study)["steps"]
+    ]
+    return table(["method", "beside", *(column.title for column in columns)], rows)
+
+
+def _changes(row: Mapping[str, Any], columns: Sequence[JudgedColumn]) -> list[str]:
+    """`+1.2 [0.3, 2.1] ✓` for each column."""
+    cells = []
+    for column in columns:
+        mean, low, high, mark = row["numbers"][column.key]
+        change = column.text(mean)
+        sign = "" if change.startswith("-") else "+"
+        cells.append(f"{sign}{change} [{column.text(low)}, {column.text(high)}] {mark}")
+    return cells
 
 
 def _cell(found: list | None, column: JudgedColumn, intervals: bool) -> str:
