@@ -153,6 +153,17 @@ def test_folder_without_a_study(tmp_path: Path) -> None:
         read_study(tmp_path)
 
 
+def test_folders_may_be_strings(make_study: MakeStudy, tmp_path: Path) -> None:
+    folder = str(make_study({"plain": 0.0, "smooth": 0.02}))
+    assert [method.name for method in read_study(folder).methods] == [
+        method.name for method in read_studies([folder]).methods
+    ]
+    assert write_report(folder) == Path(folder) / "report" / "index.html"
+    assert write_report([folder], str(tmp_path / "page")) == tmp_path / "page" / "index.html"
+    with pytest.raises(ValueError, match="must be a list"):
+        read_studies(folder)
+
+
 def test_figures_know_every_metric_that_they_draw(make_study: MakeStudy) -> None:
     results = read_studies([make_study({"plain": 0.0, "smooth": 0.02})])
     scores = payload(results, compare_methods(results))["scores"]

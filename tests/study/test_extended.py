@@ -37,7 +37,7 @@ def test_says_only_what_it_changes(base: Path) -> None:
     assert study.recipe["train"] == {"epochs": 5, "batch_size": 4}
     third = base.with_name("third.yaml")
     third.write_text("extends: other.yaml\nname: third\nmethods: {c: {}}\nseeds: [7]\n")
-    study = load_study(third)
+    study = load_study(str(third))
     assert list(study.methods) == ["c"]
     assert study.seeds == [7]
     assert study.recipe["train"] == {"epochs": 5, "batch_size": 9}

@@ -9,14 +9,14 @@ from pathlib import Path
 from sfumato.report.read import MethodResults, RunResult, StudyResults, read_study
 
 
-def read_studies(folders: Sequence[Path]) -> StudyResults:
+def read_studies(folders: Sequence[str | Path]) -> StudyResults:
     """The results of all folders as one study; one folder is read as it is.
 
     A method of the same name and configuration in two studies is one method with the seeds of
     both. A method of the same name and another configuration keeps its study's name in brackets.
     """
-    if not folders:
-        raise ValueError("folders must name at least one study")
+    if isinstance(folders, str | Path) or not folders:
+        raise ValueError(f"folders must be a list of at least one study's folder, got {folders!r}")
     studies = [read_study(folder) for folder in folders]
     if len(studies) == 1:
         return studies[0]

@@ -17,7 +17,7 @@ from sfumato.report.payload import payload
 SCRIPTS = ("dom.js", "table.js", "chart.js", "reliability.js", "figures.js", "theme.js", "page.js")
 
 
-def write_report(folder: Path | Sequence[Path], out: Path | None = None) -> Path:
+def write_report(folder: str | Path | Sequence[str | Path], out: str | Path | None = None) -> Path:
     """Write the report of the study in `folder`, or of several; the path of its `index.html`.
 
     Beside it stand the tables: `results.csv`, `results.tex`, `results.md`.
@@ -26,9 +26,9 @@ def write_report(folder: Path | Sequence[Path], out: Path | None = None) -> Path
         folder: what `sfumato run` wrote; several folders become one page.
         out: where the page goes; `report` in the (first) folder by default.
     """
-    folders = [folder] if isinstance(folder, Path) else list(folder)
+    folders = [folder] if isinstance(folder, str | Path) else list(folder)
     results = read_studies(folders)
-    place = out or folders[0] / "report"
+    place = Path(folders[0]) / "report" if out is None else Path(out)
     if out is None and place.is_symlink():  # a stranger's folder may lead anywhere
         raise DamagedFileError(
             f"{place} is a link, and no study writes one: remove it, or say where the page goes "

@@ -75,12 +75,13 @@ def understood(folders: Sequence[Path]) -> Iterator[None]:
         ) from error
 
 
-def read_study(folder: Path) -> StudyResults:
+def read_study(folder: str | Path) -> StudyResults:
     """The results in `folder`, which `sfumato run` or `sfumato quickstart` wrote.
 
     The directory of one run, as `sfumato.evaluate` writes it, is a study of one method with the
     directory's name.
     """
+    folder = Path(folder)
     index_file = folder / "study.json"
     if not index_file.exists() and (folder / "metrics.json").exists():
         return _study_of_one(folder)

@@ -104,7 +104,7 @@ class PlannedRun:
     config: RunConfig
 
 
-def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
+def load_study(path: str | Path, overrides: Sequence[str] = ()) -> StudyConfig:
     """Read and check a study file; nothing runs before all of it is known to be right.
 
     Args:
@@ -113,6 +113,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
     """
     from sfumato.study.overrides import apply_overrides
 
+    path = Path(path)
     content = read_extended(path)
     if overrides and isinstance(content, Mapping):
         content = apply_overrides(content, overrides)

@@ -42,7 +42,7 @@ class StudyOutcome:
 
 def run_study(
     study: StudyConfig,
-    folder: Path,
+    folder: str | Path,
     *,
     workers: int = 1,
     threads: int | None = None,
@@ -76,7 +76,7 @@ def run_study(
     """
     runs = plan(study)
     wanted = select(study, runs, only)
-    folder = folder.resolve()
+    folder = Path(folder).resolve()
     rank = launched_rank()
     left_out = _finished_beside(runs, folder)
     if left_out and not rank:

@@ -34,6 +34,15 @@ def test_round_trip(tmp_path: Path) -> None:
     assert load_weights(tmp_path / "checkpoint").keys() == {"weight"}
 
 
+def test_a_folder_may_be_a_string(tmp_path: Path) -> None:
+    folder = str(tmp_path / "checkpoint")
+    save_checkpoint(folder, _checkpoint(3))
+    found = load_checkpoint(folder)
+    assert found is not None
+    assert found.epoch == 3
+    assert load_weights(folder).keys() == found.model.keys()
+
+
 def test_tied_weights_are_kept(tmp_path: Path) -> None:
     one = torch.nn.Linear(2, 2)
     two = torch.nn.Linear(2, 2)

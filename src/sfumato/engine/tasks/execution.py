@@ -25,7 +25,7 @@ TASKS: dict[str, Task] = {
 }
 
 
-def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
+def run(config: RunConfig, root: str | Path, *, show: bool = True) -> RunDirectory:
     """Train, predict and evaluate; a finished run is returned as it is, a killed one goes on.
 
     A configuration that differs from an earlier one in `predict` or `evaluate` only is evaluated
@@ -36,7 +36,7 @@ def run(config: RunConfig, root: Path, *, show: bool = True) -> RunDirectory:
         root: the folder of runs; the run's own directory is named by the configuration's hash.
         show: whether to draw progress bars on standard error.
     """
-    directory = RunDirectory(root / fingerprint(config))
+    directory = RunDirectory(Path(root) / fingerprint(config))
     if directory.finished:
         return directory
     directory.begin(config.model_dump(mode="json"), training_content(config))

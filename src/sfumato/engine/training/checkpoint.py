@@ -42,13 +42,14 @@ class Checkpoint:
     beside: dict[str, Any] = field(default_factory=dict)
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+def save_checkpoint(folder: str | Path, checkpoint: Checkpoint) -> None:
     """Replace the checkpoint in `folder` as a whole: at any moment the old or the new one exists.
 
     A directory can't be renamed onto another one, so the new one is completed beside it, the old
     one moved away, the new one moved in; `recover_checkpoint` finishes what a crash in between
     left.
     """
+    folder = Path(folder)
     new, old = _beside(folder)
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -88,12 +89,13 @@ def _apart(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def load_checkpoint(folder: Path) -> Checkpoint | None:
+def load_checkpoint(folder: str | Path) -> Checkpoint | None:
     """The checkpoint in `folder`, or None where the run has none yet.
 
     Raises:
         DamagedFileError: one of its files is not whole.
     """
+    folder = Path(folder)
     if not folder.exists():
         return None
     for name in (STATE, WEIGHTS):
@@ -111,8 +113,9 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     return Checkpoint(model=load_weights(folder), **fields)
 
 
-def load_weights(folder: Path) -> dict[str, Tensor]:
+def load_weights(folder: str | Path) -> dict[str, Tensor]:
     """Only the model's weights."""
+    folder = Path(folder)
     if not (folder / WEIGHTS).exists():
         raise FileNotFoundError(f"{folder} holds no {WEIGHTS}: has the run been trained?")
     try:
