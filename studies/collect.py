@@ -43,11 +43,12 @@ def collect(folder: Path, options: Container[str] = ()) -> dict[str, Any]:
         for run in method.runs
         if run.metrics.get("test")
     ]
-    findings = compare_methods(with_temperature(results) if "--temperature" in options else results)
-    kept = {"study": results.study, "runs": runs, "judged": judged(findings)}
-    for option, change in (("--effects", effects), ("--steps", steps)):
-        if option in options:
-            kept[option[2:]] = _small(change(results))
+    compared = with_temperature(results) if "--temperature" in options else results
+    kept = {"study": results.study, "runs": runs, "judged": judged(compare_methods(compared))}
+    if "--effects" in options:
+        kept["effects"] = _small(effects(results))
+    if "--steps" in options:
+        kept["steps"] = _small(steps(compared))
     return kept
 
 

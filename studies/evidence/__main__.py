@@ -54,7 +54,17 @@ TABLES: dict[str, Table] = {
     "newsgroups": _judged("20news", judged.REAL_DATA, **NEWSGROUPS),
     "newsgroups, three seeds": _judged("20news-short", judged.REAL_DATA, **NEWSGROUPS),
     "sizes": (RESULTS, ("cifar10-sizes",), tables.sizes),
-    "mollification": (RESULTS, ("cifar10-mollification",), tables.mollification),
+    "mollification": _judged(
+        "cifar10-mollification",
+        judged.CHOICE,
+        paper=papers.MOLLIFICATION_TABLE_1,
+        paper_title="paper: error %, ECE (clean / corrupted)",
+    ),
+    "mollification steps": (
+        RESULTS,
+        (),
+        partial(judged.steps_table, "cifar10-mollification", judged.CHOICE),
+    ),
     "mollification types": (RESULTS, ("cifar10-mollification",), tables.mollification_types),
     "mollification ablations": _judged("mollification-ablations-cifar10", judged.CHOICE),
     "spatial gains, scenes": _judged("spatial-gains-scenes", judged.AFTER_THE_PAPERS),

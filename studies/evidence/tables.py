@@ -8,7 +8,6 @@ from dataclasses import replace
 from statistics import fmean
 
 from papers import (
-    MOLLIFICATION_TABLE_1,
     OBJECTNESS_TABLE_1,
     OBJECTNESS_TABLE_2,
     SPATIAL_TABLE_E1,
@@ -33,8 +32,6 @@ from readings import (
     table,
     verdict,
 )
-
-ERROR = Column("error %", lambda metrics: 1 - ACCURACY.read(metrics))
 
 
 def method_table(
@@ -91,17 +88,6 @@ def sizes(runs: Runs) -> str:
         rows.append([f"{number:,}", *row, *(cell(margin, column, plain) for column in columns)])
     heads = [f"{loss}: {column.title}" for loss in ("CE", "ACLS") for column in columns]
     return table(["training images", *heads], rows)
-
-
-def mollification(runs: Runs) -> str:
-    columns = (ERROR, NLL, ECE, *RANKING, *CORRUPTED)
-    return method_table(
-        runs,
-        columns,
-        base=lambda method: method.removesuffix(" + mollification"),
-        paper=MOLLIFICATION_TABLE_1,
-        paper_title="paper: error %, ECE (clean / corrupted)",
-    )
 
 
 def mollification_types(runs: Runs) -> str:
