@@ -22,14 +22,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
+from sfumato.predictions.element_dropout import element_dropout
+
 DROPOUTS: dict[Callable[..., Tensor], Callable[..., Tensor]] = {
-    F.dropout: F.dropout,
+    F.dropout: element_dropout,
     F.dropout1d: F.dropout1d,
     F.dropout2d: F.dropout2d,
     F.dropout3d: F.dropout3d,
     F.alpha_dropout: F.alpha_dropout,
     F.feature_alpha_dropout: F.feature_alpha_dropout,
-    torch.dropout: F.dropout,
+    torch.dropout: element_dropout,
     torch.alpha_dropout: F.alpha_dropout,
 }
 # A weight made as long as the batch by one of these stands for one row per image.
