@@ -69,7 +69,17 @@ TABLES: dict[str, Table] = {
     "mollification ablations": _judged("mollification-ablations-cifar10", judged.CHOICE),
     "spatial gains, scenes": _judged("spatial-gains-scenes", judged.AFTER_THE_PAPERS),
     "spatial gains, CIFAR-10": _judged("spatial-gains-cifar10", judged.REAL_DATA),
-    "spatial": (RESULTS, ("cifar10-spatial",), tables.spatial),
+    "spatial": _judged(
+        "cifar10-spatial",
+        judged.CHOICE,
+        paper=papers.SPATIAL_TABLE_E1,
+        paper_title="paper: NLL, accuracy %, ECE %",
+    ),
+    "spatial steps": (
+        RESULTS,
+        (),
+        partial(judged.steps_table, "cifar10-spatial", judged.CHOICE),
+    ),
     "spatial sizes": (RESULTS, ("cifar10-spatial",), tables.spatial_sizes),
     "curvature": (RESULTS, (), curvature.curvature),
     "camvid": _judged(

@@ -120,9 +120,12 @@ def steps_table(study: str, columns: Sequence[JudgedColumn]) -> str:
 
 
 def _changes(row: Mapping[str, Any], columns: Sequence[JudgedColumn]) -> list[str]:
-    """`+1.2 [0.3, 2.1] ✓` for each column."""
+    """`+1.2 [0.3, 2.1] ✓` for each column, `–` where it was not measured."""
     cells = []
     for column in columns:
+        if column.key not in row["numbers"]:
+            cells.append("–")
+            continue
         mean, low, high, mark = row["numbers"][column.key]
         change = column.text(mean)
         sign = "" if change.startswith("-") else "+"

@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from sfumato.engine.evaluation.robustness import robustness_from
 from sfumato.report.statistics import SYMBOLS, t_interval, verdict_of_interval
 
 ROOT = Path(__file__).parents[2]
@@ -57,19 +56,6 @@ WITHOUT_OBJECT = (
     Column("accuracy without object %", at("context", "accuracy")),
     Column("confidence without object %", at("context", "average_confidence")),
 )
-CORRUPTED = (
-    Column("corrupted error %", at("corrupted", "error")),
-    Column("corrupted NLL", at("corrupted", "nll"), "lower", 1.0, 3),
-    Column("corrupted ECE %", at("corrupted", "ece")),
-)
-
-
-def _mcnll(metrics: Metrics) -> float:
-    return float(robustness_from(metrics["corrupted"]).relative_to("cifar10")["nll"].mean())
-
-
-# Spatial smoothing paper, Eq. 36: relative to AlexNet, so that no type of damage outweighs others.
-MCNLL = Column("mCNLL %", _mcnll)
 
 
 def load(name: str) -> Runs:

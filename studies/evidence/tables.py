@@ -10,14 +10,11 @@ from statistics import fmean
 from papers import (
     OBJECTNESS_TABLE_1,
     OBJECTNESS_TABLE_2,
-    SPATIAL_TABLE_E1,
 )
 from readings import (
     ACCURACY,
     CONFIDENCE,
-    CORRUPTED,
     ECE,
-    MCNLL,
     NLL,
     RANKING,
     ROOT,
@@ -27,10 +24,8 @@ from readings import (
     Runs,
     at,
     cell,
-    mean_text,
     of_size,
     table,
-    verdict,
 )
 
 
@@ -105,19 +100,8 @@ def mollification_types(runs: Runs) -> str:
     return table(["corruption", *runs], rows)
 
 
-def spatial(runs: Runs) -> str:
-    columns = (NLL, ACCURACY, ECE, *RANKING, *CORRUPTED, MCNLL)
-    return method_table(
-        runs,
-        columns,
-        base=lambda method: method.split(",")[0],
-        paper=SPATIAL_TABLE_E1,
-        paper_title="paper: NLL, accuracy %, ECE %",
-    )
-
-
 def spatial_sizes(runs: Runs) -> str:
-    """Numbers by ensemble size, and the question: two smoothed samples against fifty plain ones."""
+    """Numbers by ensemble size."""
     sampled = {
         name: found
         for name, found in runs.items()
@@ -130,13 +114,6 @@ def spatial_sizes(runs: Runs) -> str:
         for name, found in sampled.items():
             texts = [cell(found, column, None) for column in columns]
             rows.append([f"{shown.title}: {name}", *texts])
-    for network in ("ResNet", "VGG"):
-        smooth, plain = (runs[f"{network}, MC dropout{end}"] for end in (" + smooth", ""))
-        two, fifty = of_size("nll", numbers.index(2)), of_size("nll", len(numbers) - 1)
-        change = [two(smooth[seed]) - fifty(plain[seed]) for seed in smooth]
-        text = f"{mean_text(change, NLL)} {verdict(change, NLL)}"
-        name = f"NLL, {network}: N = 2 smoothed less N = {numbers[-1]} plain"
-        rows.append([name, text, *[""] * (len(numbers) - 1)])
     return table(["", *(f"N = {size}" for size in numbers)], rows)
 
 
