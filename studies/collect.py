@@ -26,6 +26,7 @@ from sfumato.report.findings import Findings, Row, compare_methods
 from sfumato.report.statistics import SYMBOLS
 from sfumato.report.temperature import with_temperature
 
+OPTIONS = {"--temperature", "--effects", "--steps"}
 LEFT_OUT = ("reliability",)
 CURVES = ("train_accuracy", "validation_accuracy", "validation_ece")
 
@@ -103,4 +104,6 @@ def _small(value: Any) -> Any:
 
 if __name__ == "__main__":
     source, target, *options = sys.argv[1:]
+    if unknown := set(options) - OPTIONS:
+        raise SystemExit(f"unknown options {sorted(unknown)}; there are {sorted(OPTIONS)}")
     Path(target).write_text(as_text(collect(Path(source), options)))

@@ -33,6 +33,10 @@ def _judged(study: str, columns: Sequence[JudgedColumn], **paper: Any) -> Table:
     return RESULTS, (), partial(judged.judged_table, study, columns, **paper)
 
 
+def _steps(study: str) -> Table:
+    return RESULTS, (), partial(judged.steps_table, study, judged.CHOICE)
+
+
 NEWSGROUPS = {
     "paper": papers.MBLS_TABLE_1_NEWSGROUPS,
     "paper_title": "paper: ECE %; after scaling (T)",
@@ -60,11 +64,7 @@ TABLES: dict[str, Table] = {
         paper=papers.MOLLIFICATION_TABLE_1,
         paper_title="paper: error %, ECE (clean / corrupted)",
     ),
-    "mollification steps": (
-        RESULTS,
-        (),
-        partial(judged.steps_table, "cifar10-mollification", judged.CHOICE),
-    ),
+    "mollification steps": _steps("cifar10-mollification"),
     "mollification types": (RESULTS, ("cifar10-mollification",), tables.mollification_types),
     "mollification ablations": _judged("mollification-ablations-cifar10", judged.CHOICE),
     "spatial gains, scenes": _judged("spatial-gains-scenes", judged.AFTER_THE_PAPERS),
@@ -75,11 +75,7 @@ TABLES: dict[str, Table] = {
         paper=papers.SPATIAL_TABLE_E1,
         paper_title="paper: NLL, accuracy %, ECE %",
     ),
-    "spatial steps": (
-        RESULTS,
-        (),
-        partial(judged.steps_table, "cifar10-spatial", judged.CHOICE),
-    ),
+    "spatial steps": _steps("cifar10-spatial"),
     "spatial sizes": (RESULTS, ("cifar10-spatial",), tables.spatial_sizes),
     "curvature": (RESULTS, (), curvature.curvature),
     "camvid": _judged(

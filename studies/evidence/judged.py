@@ -120,17 +120,17 @@ def steps_table(study: str, columns: Sequence[JudgedColumn]) -> str:
 
 
 def _changes(row: Mapping[str, Any], columns: Sequence[JudgedColumn]) -> list[str]:
-    """`+1.2 [0.3, 2.1] ✓` for each column, `–` where it was not measured."""
-    cells = []
-    for column in columns:
-        if column.key not in row["numbers"]:
-            cells.append("–")
-            continue
-        mean, low, high, mark = row["numbers"][column.key]
-        change = column.text(mean)
-        sign = "" if change.startswith("-") else "+"
-        cells.append(f"{sign}{change} [{column.text(low)}, {column.text(high)}] {mark}")
-    return cells
+    return [_change(row["numbers"].get(column.key), column) for column in columns]
+
+
+def _change(found: list | None, column: JudgedColumn) -> str:
+    """`+1.2 [0.3, 2.1] ✓`."""
+    if found is None:
+        return "–"
+    mean, low, high, mark = found
+    change = column.text(mean)
+    sign = "" if change.startswith("-") else "+"
+    return f"{sign}{change} [{column.text(low)}, {column.text(high)}] {mark}"
 
 
 def _cell(found: list | None, column: JudgedColumn, intervals: bool) -> str:

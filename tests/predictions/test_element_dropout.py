@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def test_what_is_kept_is_scaled(dtype: torch.dtype) -> None:
         lambda x: x[0, 0, 0, 0],
     ],
 )
-def test_any_layout(layout) -> None:  # type: ignore[no-untyped-def]
+def test_any_layout(layout: Callable[[Tensor], Tensor]) -> None:
     x = layout(torch.rand(4, 6, 5, 3) + 1)
     found = element_dropout(x, 0.5)
     assert found.shape == x.shape
