@@ -27,9 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.analysis import hessian_max_spectrum, loss_landscape
-from sfumato.analysis.curvature.lanczos import Krylov
-from sfumato.analysis.curvature.products import HessianProduct
-from sfumato.analysis.curvature.spectrum import Method
+from sfumato.analysis.curvature import Method
+from sfumato.analysis.lanczos import Krylov, hessian_product, random_vector
 from sfumato.data import scenes
 from sfumato.models import resnet
 
@@ -54,8 +53,8 @@ def trained_network(batch_size: int, steps: int) -> tuple[nn.Module, Batch]:
 
 def products_needed(model: nn.Module, batch: Batch, truth: float, seed: int) -> dict[str, int]:
     """Products after which each method's estimate is, and stays, within 1e-3 of the truth."""
-    product = HessianProduct(model, batch, F.cross_entropy, 0.0, seed=0)
-    start = product.start(torch.Generator().manual_seed(seed))
+    product = hessian_product(model, batch, F.cross_entropy, 0.0, seed=0)
+    start = random_vector(model, torch.Generator().manual_seed(seed))
     estimates: dict[str, list[float]] = {"lanczos": [], "power": []}
     space = Krylov(product, start, 14)
     for _ in range(14):

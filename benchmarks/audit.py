@@ -33,11 +33,11 @@ import pyarrow as arrow
 from harness import median_ratio, print_table, write_results
 from pyarrow import parquet
 
-from sfumato.engine.evaluation.audit_tallies import Tallies, Wanted
-from sfumato.engine.evaluation.audit_workers import jobs_of, tally, tally_packed
-from sfumato.engine.runs.prediction_files import Reading
-from sfumato.engine.runs.prediction_formats import batch_rows
-from sfumato.engine.runs.progress import Bar
+from sfumato._core.text import Bar
+from sfumato.auditing.columns import batch_rows
+from sfumato.auditing.files import Reading
+from sfumato.auditing.totals import Tallies, Wanted
+from sfumato.auditing.workers import jobs_of, tally, tally_packed
 
 CLASSES, GROUP, COPIES = 10, 250_000, 2
 WANTED = Wanted(sample=True)  # as the command of one model has it

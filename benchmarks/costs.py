@@ -20,13 +20,12 @@ from torch import Tensor
 
 from sfumato.engine import RunConfig
 from sfumato.engine.config.run_config import training_content
-from sfumato.engine.evaluation.cost import seconds_per_pass
-from sfumato.engine.evaluation.prepared import passes_per_image
+from sfumato.engine.evaluation.context import passes_per_image
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
-from sfumato.engine.runs.splits import image_statistics, load_splits
 from sfumato.engine.tasks import classify
-from sfumato.engine.tasks.classify import Loaders
+from sfumato.engine.timing import seconds_per_pass
+from sfumato.engine.training.steps import load_splits
 from sfumato.study.config import load_study, plan
 
 STUDY = Path(__file__).with_name("costs.yaml")
@@ -40,19 +39,16 @@ class Rehearsed:
         self.config = config
         self.data = load_splits(config.data)
         self.fabric = Fabric(accelerator="cpu", devices=1, precision=config.train.precision)
-        self.loaders = Loaders(config, self.fabric, *image_statistics(config, self.data.train))
 
     def seconds(self) -> tuple[float, float]:
         """Of training on an image, and of predicting one."""
         with tempfile.TemporaryDirectory() as nowhere:
             run = RunDirectory(Path(nowhere) / "run")
             run.begin(self.config.model_dump(mode="json"), training_content(self.config))
-            parts = (self.fabric, self.config, self.data, self.loaders, run)
-            trainer = classify.build_trainer(*parts, False)
+            setup = classify.set_up(self.fabric, self.config, run, self.data)
+            trainer = classify.build_trainer(setup, self.data)
             train = trainer.seconds_per_epoch(STEPS) / len(self.data.train)
-            each = seconds_per_pass(
-                self.fabric, self.config, trainer.model, self.loaders, run, self.data.test
-            )
+            each = seconds_per_pass(setup, trainer.model, self.data.test)
         return train, each * passes_per_image(self.config.predict)
 
 

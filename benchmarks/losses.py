@@ -1,6 +1,6 @@
 """What does a loss cost beside `F.cross_entropy`?
 
-Run: python benchmarks/losses.py [--repeats 30] [--threads 2] [--compile] [--newer]
+Run: python benchmarks/losses.py [--repeats 30] [--threads 2] [--compile] [--newer] [--device cuda]
 Claims (forward and backward, float32, 2 threads, ratio to `F.cross_entropy` with the same kind of
 target in the same run): at most 1 for label smoothing, focal, FLSD, ECP, MbLS and ACLS on
 (4096, 1000) and on (4, 21, 256, 256), with class indices, soft targets or class weights; at most
@@ -13,7 +13,8 @@ equations of MbLS and ACLS by stock autograd (`--compile`: ACLS by torch.compile
 channels-last order, and logits of standard deviation 1, which stay within the margin. The losses
 are those of the table of parts; one without a claim is measured all the same. `--newer` measures
 only the losses after the papers, as modules in training and in processor time of one thread, which
-other work on the machine does not change by much.
+other work on the machine does not change by much. `--device cuda` measures the passes of a GPU on
+(4096, 1000), (4096, 32768) and (4, 21, 256, 256), and prints the table with the name of the GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from sfumato import labels
-from sfumato.engine.config.parts import parts
+from sfumato.engine.config.components import components
 
 Row = dict[str, Any]
 Call = Callable[[Tensor, Tensor], Tensor]
@@ -46,6 +47,8 @@ LIMITS = {
 NEWER = ("maxsup", "dual_focal", "bsce", "adafocal", "nacl", "cals", "online_label_smoothing")
 # What is compared for soft targets, class weights and small batches.
 CHOSEN = ("cross_entropy", "label smoothing", "focal", "flsd", "ecp", "mbls", "acls", "mdca")
+
+ON_GPU = ("cross_entropy", "focal", "flsd", "ecp", "mbls", "acls")
 
 
 def autograd_mbls(logits: Tensor, target: Tensor) -> Tensor:
@@ -79,7 +82,7 @@ def newer_losses(classes: int) -> Losses:
     """The losses after the papers as modules in training, with what they have learnt."""
     found: Losses = {STOCK: (F.cross_entropy, None)}
     for name in ("cross_entropy", *NEWER):
-        part = parts("loss")[name]
+        part = components("loss")[name]
         supplied = {"num_classes": classes, "epochs": 100}
         loss = part.build(**{key: value for key, value in supplied.items() if part.takes(key)})
         for buffer, values in learnt(classes).get(name, {}).items():
@@ -92,7 +95,7 @@ def table_losses(entries: tuple[int, ...], classes: int) -> dict[str, Call]:
     """Every loss of the table of parts by its function `NAME_loss`."""
     known, states = torch.rand(entries), learnt(classes)
     found: dict[str, Call] = {}
-    for name, part in parts("loss").items():
+    for name, part in components("loss").items():
         if part.is_composite:
             continue
         loss = partial(getattr(labels, f"{name}_loss"), **states.get(name, {}))
@@ -145,6 +148,13 @@ def margin_losses() -> Losses:
 
 def peak_bytes(call: Callable[[], object]) -> int:
     """Most that is allocated at a time during the call."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        call()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         call()
     events = [e for e in record.profiler.kineto_results.events() if e.name() == "[memory]"]
@@ -165,7 +175,8 @@ def compare(
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Row]:
     """Forward and backward of every loss on the same logits."""
-    target = torch.randint(0, logits.shape[1], logits.shape[:1] + logits.shape[2:])
+    entries = logits.shape[:1] + logits.shape[2:]
+    target = torch.randint(0, logits.shape[1], entries).to(logits.device)
     if is_soft:
         target = torch.randn_like(logits).softmax(1)
     logits.requires_grad_()
@@ -173,6 +184,8 @@ def compare(
     def step(loss: Call) -> None:
         logits.grad = None
         loss(logits, target).backward()
+        if logits.is_cuda:
+            torch.cuda.synchronize()
 
     seconds = time_interleaved(
         {name: partial(step, loss) for name, (loss, _) in losses.items()},
@@ -209,18 +222,42 @@ def compare_newer(shapes: tuple[tuple[int, ...], ...], repeats: int) -> None:
     print(f"written to {write_results('newer_losses', rows)}")
 
 
+def compare_on_gpu(device: str, repeats: int) -> None:
+    """Rows, a vocabulary and maps on a GPU, and what is beside them."""
+    rows: list[Row] = []
+    for shape in ((4096, 1000), (4096, 32768), (4, 21, 256, 256)):
+        logits = 5 * torch.randn(shape, device=device)
+        losses: Losses = {
+            STOCK: (F.cross_entropy, None),
+            **{name: (getattr(labels, f"{name}_loss"), 1.0) for name in ON_GPU},
+            "label smoothing": (partial(labels.cross_entropy_loss, smoothing=0.05), 1.0),
+            "acls by autograd": (autograd_acls, None),
+            "acls by torch.compile": (torch.compile(autograd_acls), None),
+        }
+        rows += compare(f"{shape} {device}", logits, losses, repeats)
+    print(f"{torch.cuda.get_device_name(device)}, PyTorch {torch.__version__}")
+    print_table(rows)
+    print(f"written to {write_results('losses_gpu', rows)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--newer", action="store_true")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:1")
     options = parser.parse_args()
     torch.set_num_threads(1 if options.newer else options.threads)
     torch.manual_seed(0)
     images, maps = (4096, 1000), (4, 21, 256, 256)
     entries = maps[:1] + maps[2:]
     repeats = options.repeats
+    if options.device != "cpu":
+        if not torch.cuda.is_available():
+            parser.error(f"--device {options.device} needs a GPU that PyTorch can use")
+        compare_on_gpu(options.device, repeats)
+        return
     if options.newer:
         compare_newer((images, maps), repeats)
         return

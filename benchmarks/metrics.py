@@ -121,7 +121,7 @@ def time_intervals() -> list[dict[str, Any]]:
         seconds = []
         for _ in range(3):
             began = time.perf_counter()
-            evaluate_predictions(target, logits=logits, resamples=1000, generator=generator)
+            evaluate_predictions(logits=logits, target=target, resamples=1000, generator=generator)
             seconds.append(time.perf_counter() - began)
         rows.append(
             {"samples": samples, "classes": classes, "resamples": 1000, "seconds": min(seconds)}

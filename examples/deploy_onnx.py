@@ -27,7 +27,7 @@ with torch.no_grad():
     logits = model(images)
 labels = logits.argmax(1)
 labels[::4] = torch.randint(10, (4,))
-scaler = TemperatureScaler().fit(logits, labels)
+scaler = TemperatureScaler().fit(logits=logits, target=labels)
 shipped = nn.Sequential(model, scaler, nn.Softmax(1)).eval()
 
 with tempfile.TemporaryDirectory() as folder:

@@ -40,5 +40,5 @@ for name, loss in (("cross entropy", torch.nn.CrossEntropyLoss()), ("ACLS", ACLS
     model.eval()
     with torch.no_grad():
         logits = torch.cat([model(batch["image"]) for batch in test_loader])
-    found = evaluate_predictions(data.test.labels, logits=logits)
+    found = evaluate_predictions(logits=logits, target=data.test.labels)
     print(f"{name:14s} accuracy {found['accuracy']:.3f}  ECE {found['ece']:.3f}")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 # Some virtual machines announce matrix instructions (AMX) that they then refuse; bfloat16 layers
 # die there of an illegal instruction unless oneDNN is told to leave them alone before it loads.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+os.environ.pop("COLUMNS", None)
 os.environ.pop("SFUMATO_DATA", None)  # relative paths in tests begin where the test says
 
 import numpy as np
@@ -26,6 +27,12 @@ SHARED = Path(os.environ.get("SFUMATO_SHARED", ROOT.parent / "shared"))
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _console() -> None:
+    """Make the command line's console before a test sets COLUMNS: it would keep that width."""
+    import sfumato.cli.shared  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

@@ -46,3 +46,12 @@ def test_public_names_exist() -> None:
     for module, names in surface().items():
         content = importlib.import_module(f"sfumato.{module}")
         assert all(hasattr(content, name) for name in names), module
+
+
+def test_every_public_name_has_one_home() -> None:
+    """`functional` aside, which gathers the pure functions of the leaves."""
+    homes: dict[str, list[str]] = {}
+    for module, names in surface().items():
+        for name in names if module != "functional" else ():
+            homes.setdefault(name, []).append(module)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}

@@ -25,7 +25,8 @@ from sfumato.cli import app
 from sfumato.study import load_study, plan, run_study
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = sorted(set((ROOT / "docs").rglob("*.md")) - set((ROOT / "docs/assets").rglob("*.md")))
+PAGES = [ROOT / "README.md", *DOCUMENTS]
 BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^\n]+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
 )
@@ -71,7 +72,13 @@ def read_blocks() -> Iterator[Block]:
         text = page.read_text(encoding="utf-8")
         for found in BLOCK.finditer(text):
             line = text.count("\n", 0, found.start("text"))
-            yield Block(page.name, line, found["mark"] or "", found["language"], found["text"])
+            yield Block(
+                str(page.relative_to(ROOT)),
+                line,
+                found["mark"] or "",
+                found["language"],
+                found["text"],
+            )
 
 
 BLOCKS = list(read_blocks())
@@ -120,7 +127,7 @@ def test_blocks_say_what_they_are() -> None:
     assert {block.language for block in BLOCKS} == {"python", "bash", "yaml", ""}
     kinds = [block.mark.partition(":")[0] for block in BLOCKS if block.mark]
     counts = {kind: kinds.count(kind) for kind in kinds}
-    assert counts == {"set-up": 1, "command": 2, "not run": 18, "file": 8}
+    assert counts == {"set-up": 1, "command": 3, "not run": 20, "file": 8}
 
 
 @pytest.mark.parametrize("block", of("python"), ids=str)
@@ -130,6 +137,34 @@ def test_python_runs(block: Block, desk: Path) -> None:
         code = compile("\n" * part.line + part.text, part.page, "exec")  # errors show the line
         if not part.is_not_run:
             exec(code, names)
+
+
+def test_the_first_page_runs_as_pasted(
+    sfumato: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its order, in an empty folder, with no name that the page itself does not define."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    install, *blocks = (block for block in BLOCKS if block.page == "docs/get-started.md")
+    assert install.text.strip() in (ROOT / "README.md").read_text(encoding="utf-8")
+    for block in blocks:
+        if block.language == "python":
+            exec(compile("\n" * block.line + block.text, block.page, "exec"), names)
+        for arguments in commands(block):
+            assert sfumato(*arguments).status == 0
+    assert names["after"] < names["before"] / 2
+    assert names["found"].confidence > 0.5
+
+
+@pytest.mark.parametrize("task", ["segment", "detect"])
+def test_the_study_of_a_task_is_whole(
+    task: str, sfumato: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = (block for block in of("yaml") if f"task: {task}" in block.text)
+    Path("study.yaml").write_text(block.text)
+    done = sfumato("check", "study.yaml")  # a batch of each method, as far as the gradients
+    assert done.status == 0, done.stderr
 
 
 @pytest.mark.parametrize("block", [b for b in of("yaml") if not b.mark], ids=str)
@@ -182,8 +217,11 @@ def shortened(arguments: list[str]) -> list[str]:
 
 
 def write_study(block: Block, path: Path) -> Path:
-    """The block as a study file, completed where it is only a part of one."""
+    """The block as a study file: as it is where it has methods, else completed."""
     content = yaml.safe_load(block.text)
+    if "methods" in content:
+        path.write_text(block.text)
+        return path
     content = content if {"recipe", "methods"} & set(content) else {"recipe": content}
     recipe = {"data": "scenes", "model": "resnet", **content.get("recipe", {})}
     study = {"name": "part", "methods": {"baseline": {}}, **content, "recipe": recipe}

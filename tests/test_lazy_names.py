@@ -26,7 +26,9 @@ def test_modules_load_when_they_are_named() -> None:
 
 
 def test_all_public_modules_are_listed() -> None:
-    folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")} - {"cli", "_core"}
+    # The one public name of `auditing` is `sfumato.audit`.
+    hidden = {"cli", "_core", "auditing"}
+    folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")} - hidden
     assert {*folders, "functional"} <= set(dir(sfumato))
 
 
@@ -42,9 +44,10 @@ def test_unknown_name_is_an_attribute_error() -> None:
             _ = module.lables
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [("metrics", "CalibrationError"), ("inputs", "MollifySample")]
-)
-def test_lazy_classes_are_listed_before_they_load(module: str, name: str) -> None:
-    code = f"import sfumato.{module} as m; print({name!r} in dir(m), m.{name}.__name__)"
-    assert _fresh(code) == f"True {name}"
+def test_lazy_classes_are_listed_before_they_load() -> None:
+    code = (
+        "from sfumato import inputs, metrics; "
+        "print('CalibrationError' in dir(metrics), 'MollifySample' in dir(inputs)); "
+        "print(inputs.MollifySample.__name__, metrics.CalibrationError.__name__)"
+    )
+    assert _fresh(code) == "True True\nMollifySample CalibrationError"

@@ -15,6 +15,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+PAGES = sorted(set(DOCS.rglob("*.md")) - set((DOCS / "assets").rglob("*.md")))
 ASSETS = [path for path in (DOCS / "assets").rglob("*") if path.suffix in (".css", ".js")]
 
 
@@ -30,11 +31,11 @@ def test_every_document_has_its_place() -> None:
     """A new page of docs/ needs a line under `nav` of mkdocs.yml."""
     named = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"])
     assert len(named) == len(set(named))
-    assert {path.name for path in DOCS.glob("*.md")} <= set(named)
+    assert {path.relative_to(DOCS).as_posix() for path in PAGES} <= set(named)
 
 
 def test_every_page_begins_with_its_title() -> None:
-    for path in DOCS.glob("*.md"):
+    for path in PAGES:
         assert path.read_text(encoding="utf-8").startswith("# "), path.name
 
 
@@ -42,6 +43,24 @@ def test_every_page_begins_with_its_title() -> None:
 def test_assets_load_nothing_from_other_hosts(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert re.findall(r"(?:url\(|src=|import |@import )[\"']?https?://[^)\"']+", text) == []
+
+
+WITHOUT_LIBRARIES = """
+import runpy, sys, types
+
+sys.modules["mkdocs.structure.files"] = types.SimpleNamespace(File=None)
+hooks = runpy.run_path("docs/site_hooks.py")
+pages = [hooks["api_page"](*each) for each in hooks["public_names"]().items()]
+assert "::: sfumato.integrations.lightning.EvaluationCallback" in "".join(pages)
+assert "::: sfumato.labels.acls.acls_loss" in "".join(pages)
+"""
+
+
+def test_api_pages_need_no_library() -> None:
+    """Neither torch nor what we integrate with: `-I -S` hides all that is installed."""
+    command = [sys.executable, "-I", "-S", "-c", WITHOUT_LIBRARIES]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from sfumato.data import ArrayDataset, DataSplits, load_data, scenes
 from sfumato.engine import RunConfig, load_network, parse, run
 from sfumato.metrics import evaluate_predictions
 from sfumato.models import resnet
+from sfumato.predictions import DeepEnsemble, MCDropout
 from sfumato.report import compare_methods, read_studies
 
 DATA = {"name": "scenes", "train": 40, "validation": 30, "test": 40, "size": 16}
@@ -116,7 +117,7 @@ def test_deep_ensemble_averages_probabilities(splits: DataSplits) -> None:
     result = sfumato.evaluate(members[0], splits.test, ensemble=members[1:], **FEW)
     with torch.no_grad():
         probs = [member(splits.test.images / 255).softmax(1) for member in members]
-    expected = evaluate_predictions(splits.test.labels, probs=sum(probs[:2]) / 2)
+    expected = evaluate_predictions(probs=sum(probs[:2]) / 2, target=splits.test.labels)
     assert result["ensemble"]["sizes"] == [1, 2, 3]
     assert result["ensemble"]["nll"][1] == pytest.approx(expected["nll"], abs=1e-5)
     assert result["ensemble"]["nll"][2] == pytest.approx(result["test"]["nll"], abs=1e-5)
@@ -250,3 +251,158 @@ def test_output_with_logits_inside_says_how_to_pick_them() -> None:
 
     with pytest.raises(TypeError, match=r"lambda images: model\(images\).logits"):
         sfumato.evaluate(constant(Output()), data_of(IMAGES, LABELS), **FEW)
+
+
+def test_predictors_say_that_they_give_probabilities(splits: DataSplits) -> None:
+    """As if their logarithm had been given, on loaders and sets alike."""
+    members = [resnet(8, num_classes=10, width=4, dropout=0.1) for _ in range(2)]
+    ensemble = DeepEnsemble(members).eval()  # a function has no mode
+    mean = evaluate(ensemble, loader(splits.test))
+    assert_same(mean, evaluate(lambda images: ensemble(images).log(), loader(splits.test)))
+    sampled = MCDropout(members[0], samples=5)
+    for data in (loader(splits.test), splits.test):
+        assert 0 < evaluate(sampled, data)["test"]["nll"] < 10
+    both = DeepEnsemble([ensemble, sampled])
+    assert torch.allclose(both(splits.test.images[:4] / 255).sum(1), torch.ones(4))
+    assert evaluate(members[1], loader(splits.test), ensemble=[sampled])["ensemble"]
+    with pytest.raises(ValueError, match="MCDropout gives probabilities: leave ensemble out"):
+        evaluate(sampled, loader(splits.test), ensemble=3)
+    wrong = nn.Sequential(members[0])
+    wrong.returns_probabilities = True  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=r"don't sum to 1"):
+        evaluate(wrong, loader(splits.test))
+
+
+def test_a_softmax_is_refused_in_batches_of_one(splits: DataSplits) -> None:
+    images = splits.test.images / 255
+    single = DataLoader(TensorDataset(images, splits.test.labels), batch_size=1)
+    model = nn.Sequential(resnet(8, num_classes=10, width=4), nn.Softmax(1))
+    with pytest.raises(ValueError, match="the model returned probabilities"):
+        evaluate(model, single)
+
+
+def evaluate(model: Any, data: Any, **options: Any) -> dict[str, Any]:
+    torch.manual_seed(0)
+    return sfumato.evaluate(model, data, **{**FEW, **options})
+
+
+def _stranger(data: ArrayDataset) -> DataLoader[Any]:
+    noise = torch.rand(30, *data.images.shape[1:], generator=torch.Generator().manual_seed(0))
+    labels = torch.full((30,), 99)  # of classes that the network does not know
+    return DataLoader(TensorDataset(noise, labels), 16)
+
+
+def test_strange_inputs_of_a_loader_and_of_a_set() -> None:
+    splits = scenes.load(train=80, validation=20, test=40, size=16)
+    network = resnet(8, num_classes=10, width=4)
+    options: dict[str, Any] = {"resamples": 10, "quiet": True}
+    sets = {"loader": _stranger(splits.test), "set": {"name": "noise", "size": 16, "test": 25}}
+    result = sfumato.evaluate(network, splits, ood=sets, **options)
+    assert set(result["ood"]) - {"shrinkage"} == {"loader", "set"}
+    found = result["ood"]["loader"]["nearest_neighbours"]
+    low, high = found["auroc_interval"]
+    assert 0 <= low <= found["auroc"] <= high <= 1
+    assert result["test"] == sfumato.evaluate(network, splits, **options)["test"]
+    # By loaders throughout, the same numbers.
+    loaders = [
+        DataLoader(TensorDataset(each.images / 255, each.labels[:]), 32)
+        for each in (splits.train, splits.test)
+    ]
+    again = sfumato.evaluate(network, loaders[1], ood=sets["loader"], train=loaders[0], **options)
+    for score in ("energy", "mahalanobis"):
+        expected = result["ood"]["loader"][score]["auroc"]
+        assert again["ood"]["strange"][score]["auroc"] == pytest.approx(expected, abs=0.01)
+
+
+def test_strange_inputs_have_a_shape_of_the_test_images() -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(3, 2)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.last(images.float().flatten(2).mean(2))
+
+    def batches(*sizes: int) -> list[tuple[Tensor, Tensor]]:
+        return [(torch.rand(5, 3, size, size), torch.arange(5) % 2) for size in sizes]
+
+    options: dict[str, Any] = {"resamples": 0, "quiet": True}
+    found = sfumato.evaluate(Pooled(), batches(8, 12), ood=batches(12), **options)
+    assert found["ood"]["strange"]
+    with pytest.raises(ValueError, match=r"images of \(3, 12, 12\), and data of \(3, 8, 8\)"):
+        sfumato.evaluate(Pooled(), batches(8), ood=batches(8, 12), **options)
+
+
+def test_texts_may_have_any_length() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.last = nn.Embedding(50, 8), nn.Linear(8, 2)
+
+        def forward(self, words: Tensor) -> Tensor:
+            return self.last(self.table(words).mean(1))
+
+    texts, others = (
+        [(torch.randint(1, 50, (8, length)), torch.arange(8) % 2)] for length in (7, 9)
+    )
+    found = sfumato.evaluate(Words(), texts, ood=others, resamples=0, quiet=True)
+    assert found["ood"]["strange"]
+
+
+def test_strange_inputs_of_averages_and_of_a_function() -> None:
+    data = scenes.generate(40, size=16)
+    network = resnet(8, num_classes=10, width=4, dropout=0.2)
+    options: dict[str, Any] = {"resamples": 0, "quiet": True, "ood": _stranger(data)}
+    masks = sfumato.evaluate(network, data, ensemble=3, **options)
+    assert "mutual_information" in masks["ood"]["strange"]
+    members = sfumato.evaluate(
+        network, data, ensemble=[resnet(8, num_classes=10, width=4)], **options
+    )
+    assert members["ood"]["strange"]["mutual_information"]["auroc"] > 0
+    plain = sfumato.evaluate(network.eval().forward, data, **options)
+    assert "mahalanobis" not in plain["ood"]["strange"]
+
+
+def test_strange_inputs_that_can_not_be() -> None:
+    data = scenes.generate(40, size=16)
+    network = resnet(8, num_classes=10, width=4)
+    options: dict[str, Any] = {"resamples": 0, "quiet": True}
+    with pytest.raises(ValueError, match="no features found: ExternalNetwork has no linear"):
+        sfumato.evaluate(network.eval().forward, data, ood=_stranger(data), train=data, **options)
+    with pytest.raises(ValueError, match="pass ood= too"):
+        sfumato.evaluate(network, data, train=data, **options)
+    with pytest.raises(ValueError, match="pass ood= and train="):
+        sfumato.evaluate(network, data, ood=_stranger(data), features="head", **options)
+    with pytest.raises(ValueError, match="is empty: there is nothing to evaluate"):
+        sfumato.evaluate(network, data, ood=data.subset(torch.arange(0)), **options)
+    with pytest.raises(ValueError, match="'test' is the name of a part"):
+        sfumato.evaluate(network, data, ood={"test": _stranger(data)}, **options)
+    larger = DataLoader(torch.rand(6, 3, 20, 20), 3)
+    for other in ({"name": "noise", "size": 20, "test": 6}, larger):
+        with pytest.raises(ValueError, match=r"ood strange.*\(3, 20, 20\).*data.*\(3, 16, 16\)"):
+            sfumato.evaluate(network, data, ood=other, **options)
+    with pytest.raises(TypeError, match="ood strange must give batches of images"):
+        sfumato.evaluate(network, data, ood=["image.png"], **options)
+
+
+@pytest.mark.parametrize("form", ["tensor", "alone", "one-hot labels", "mapping"])
+def test_labels_of_strange_inputs_are_not_read(form: str) -> None:
+    data = scenes.generate(40, size=16)
+    network = resnet(8, num_classes=10, width=4)
+    images = _stranger(data).dataset[:][0]
+    batches: dict[str, Any] = {
+        "tensor": DataLoader(images, 16),
+        "alone": DataLoader(TensorDataset(images), 16),
+        "one-hot labels": DataLoader(TensorDataset(images, torch.rand(len(images), 5)), 16),
+        "mapping": [{"image": part, "path": ["a.png"] * len(part)} for part in images.split(16)],
+    }
+    loader = DataLoader(TensorDataset(data.images / 255, data.labels[:]), 16)
+    options: dict[str, Any] = {"resamples": 0, "quiet": True}
+    expected = sfumato.evaluate(
+        network,
+        loader,
+        ood=DataLoader(TensorDataset(images, torch.zeros(len(images)).long()), 16),
+        **options,
+    )
+    found = sfumato.evaluate(network, loader, ood=batches[form], **options)
+    assert found["ood"] == expected["ood"]

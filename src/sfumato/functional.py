@@ -23,7 +23,6 @@ _NOT_PURE = (
     "add_smoothing",
     "model_summary",
     "read_corrupted",
-    "stored_corruptions",
     "write_corrupted",
 )
 _FUNCTIONS = {

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.text import Text
 
 from sfumato._core.checks import check_integer
 from sfumato._core.files import file_in_the_way
 from sfumato._core.spec import Spec
-from sfumato.data import DataSplits
-from sfumato.engine import RunDirectory, TrainConfig, parse
-from sfumato.engine.config.evaluate_section import EvaluateConfig
-from sfumato.engine.config.predict_section import PredictConfig
-from sfumato.engine.evaluation.given_data import Split, as_given
-from sfumato.engine.evaluation.given_model import GivenModel, as_network, device_of, members_of
-from sfumato.engine.evaluation.given_run import GivenEvaluation
-from sfumato.engine.evaluation.given_statistics import GivenNumbers, read_numbers
-from sfumato.engine.evaluation.measured import MeasuredSections
-from sfumato.report import compare_methods, read_study
-from sfumato.report.table import results_tables
+from sfumato._core.text import terminal
+from sfumato.data import ArrayDataset, DataSplits
+from sfumato.engine import RunDirectory, parse
+from sfumato.engine.config.sections import EvaluateConfig, PredictConfig
+from sfumato.engine.evaluation.external import (
+    ExternalEvaluation,
+    ExternalModel,
+    Numbers,
+    Split,
+    as_network,
+    device_of,
+    members_of,
+    read_data,
+    read_numbers,
+    read_strange,
+)
+from sfumato.engine.evaluation.splits import PlainSections
 
 _SEVERITIES = (1, 2, 3, 4, 5)
 _NOTE = (
@@ -34,17 +40,20 @@ _NOTE = (
 
 
 def evaluate(
-    model: GivenModel,
+    model: ExternalModel,
     data: Spec | DataSplits | Split,
     *,
     validation: Split | None = None,
+    ood: Spec | DataSplits | Split | Mapping[str, Any] | None = None,
+    train: Split | None = None,
+    features: str | None = None,
     corruptions: str | Sequence[str] = (),
     severities: Sequence[int] = _SEVERITIES,
     corrupted_images: int | None = None,
     temperature: bool = False,
-    ensemble: int | Sequence[GivenModel] | None = None,
-    mean: GivenNumbers | None = None,
-    std: GivenNumbers | None = None,
+    ensemble: int | Sequence[ExternalModel] | None = None,
+    mean: Numbers | None = None,
+    std: Numbers | None = None,
     resamples: int = 1000,
     batch_size: int = 256,
     device: torch.device | str | None = None,
@@ -55,11 +64,20 @@ def evaluate(
 
     Args:
         model: an `nn.Module`, or a function, from images to logits (N, C). A module is evaluated in
-            evaluation mode, and each of its modules has its own mode back afterwards.
+            evaluation mode, and each of its modules has its own mode back afterwards. One that has
+            `returns_probabilities = True`, such as `MCDropout` and `DeepEnsemble`, gives
+            probabilities instead.
         data: the test images with their labels. A `DataLoader` of (images, labels), which gives
             images as the model takes them; an `ArrayDataset`, or `DataSplits` with its validation
             set, of `sfumato.data`; or a name as in a study, as `{"name": "folder", ...}`.
         validation: held-out images with labels, a loader or a set, for `temperature`.
+        ood: strange inputs, of none of the classes, as `data`; or a mapping of names to several.
+            A loader may give images alone: labels are not read. Every score of strange inputs is
+            measured against `data`, whose images have the same shape.
+        train: training images with labels, a loader or a set without augmentation, on whose
+            features the distances (nearest neighbours, Mahalanobis) are fitted; without them these
+            two are left out. `DataSplits` and names have their own.
+        features: name of the layer before which features are taken; None finds the last one.
         corruptions: types of corruption, or one of them, or "all" for the fifteen of the benchmark.
         severities: of each type, 1 to 5.
         corrupted_images: how many images are corrupted, the first ones; None takes all. Those of a
@@ -79,7 +97,8 @@ def evaluate(
 
     Returns:
         What a run's `metrics.json` holds: `result["test"]["ece"]`, `["ece_interval"]`, and with
-        what was asked for `result["validation"]`, `["corrupted"]`, `["scaled"]`, `["ensemble"]`.
+        what was asked for `result["validation"]`, `["corrupted"]`, `["scaled"]`, `["ensemble"]`;
+        of strange inputs `result["ood"]["strange"]["energy"]["auroc"]`, by name and score.
 
     Raises:
         TypeError, ValueError: a model that returns no logits, data without labels, a key that is
@@ -114,29 +133,46 @@ def evaluate(
             'corruptions= too, as "fog" or "all"'
         )
     network = as_network(model, ensemble)
-    given = as_given(data, validation)
-    if temperature and given.validation is None:
+    found = read_data(data, validation)
+    strange, training = read_strange(ood, train)
+    if strange and training is None and isinstance(found.train, ArrayDataset):
+        training = found.train
+    if features is not None and training is None:
+        raise ValueError("features is for the distances of strange inputs: pass ood= and train=")
+    found = replace(found, strange=strange, train=training)
+    if temperature and found.validation is None:
         raise ValueError(
             "temperature=True needs held-out images to fit it on: pass validation=, a loader or a "
             "set that was not trained on"
         )
+    evaluation = ExternalEvaluation(
+        network,
+        found,
+        sections,
+        *statistics,
+        batch_size,
+        device_of(network, device),
+        not quiet,
+        features,
+    )
+    metrics = evaluation.measure()
     title = type(members_of(network)[0].model).__name__ if folder is None else folder.name
-    with tempfile.TemporaryDirectory(dir=folder and folder.parent, prefix=".evaluate-") as place:
-        run = RunDirectory(Path(place) / title)
-        run.path.mkdir()
-        where = device_of(network, device)
-        result = GivenEvaluation(
-            network, given, sections, run, *statistics, batch_size, where, not quiet
-        ).finish()
+    if not quiet:
+        _show(title, metrics)
+    if folder is not None:
+        # Written beside its place and renamed: whole or not at all.
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".evaluate-") as place:
+            run = RunDirectory(Path(place) / title)
+            run.path.mkdir()
+            evaluation.write(run)
+            run.path.rename(folder)
         if not quiet:
-            _show(run.path, folder)
-        if folder is not None:
-            run.path.rename(folder)  # whole or not at all
-    return result
+            terminal().print(Text.assemble("Run: ", (str(folder), "bold")), soft_wrap=True)
+    return metrics
 
 
-def _sections(ensemble: object, **wanted: Any) -> MeasuredSections:
-    """What is measured, checked as a study's is."""
+def _sections(ensemble: object, **wanted: Any) -> PlainSections:
+    """Check what is to be measured, as a study's is."""
     samples = None
     if isinstance(ensemble, int) and not isinstance(ensemble, bool):
         check_integer("ensemble", ensemble, low=1)
@@ -147,10 +183,9 @@ def _sections(ensemble: object, **wanted: Any) -> MeasuredSections:
             "ensemble must be a number of dropout masks or a list of models, got "
             f"{type(ensemble).__name__} {ensemble!r}"
         )
-    return MeasuredSections(
+    return PlainSections(
         predict=PredictConfig(mc_dropout=samples),
         evaluate=parse(EvaluateConfig, wanted, "evaluate"),
-        train=TrainConfig(),
     )
 
 
@@ -177,11 +212,11 @@ def _new_folder(out: str | Path) -> Path:
     return folder
 
 
-def _show(run: Path, folder: Path | None) -> None:
-    console = Console()
-    tables = results_tables(compare_methods(read_study(run)))
+def _show(title: str, metrics: Mapping[str, Any]) -> None:
+    from sfumato.report.export import metrics_tables
+
+    tables = metrics_tables(title, metrics)
     tables[-1].caption = _NOTE
+    console = terminal()
     for table in tables:
         console.print(table)
-    if folder is not None:
-        console.print(Text.assemble("Run: ", (str(folder), "bold")), soft_wrap=True)

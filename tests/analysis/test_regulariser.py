@@ -20,5 +20,5 @@ def test_share_and_bars() -> None:
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match=r"values must be \(N,\)"):
         RegulariserValues(torch.zeros(2, 2))
-    with pytest.raises(ValueError, match="at least one network"):
+    with pytest.raises(ValueError, match="found must hold at least one"):
         plot_regularisers({})

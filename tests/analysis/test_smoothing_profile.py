@@ -9,12 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sfumato.analysis import (
-    SmoothingProfile,
-    active_share,
-    plot_smoothing_profile,
-    smoothing_profile,
-)
+from sfumato.analysis import active_share, plot_smoothing_profile, smoothing_profile
+from sfumato.analysis.smoothing_profile import SmoothingProfile
 from sfumato.labels import (
     acls_loss,
     acls_penalty,

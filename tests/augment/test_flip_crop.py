@@ -266,7 +266,7 @@ class TestMessages:
 
     def test_label_maps_need_void(self) -> None:
         sample = {"image": picture((1, 3, 8, 8)), "label": torch.zeros(1, 8, 8).long()}
-        with pytest.raises(ValueError, match="label maps need a void label"):
+        with pytest.raises(ValueError, match="segmentation masks need a void label"):
             Augment().apply(sample, draws(1))
         for free in (Augment(crop=0), Augment(padding="reflect")):
             assert free.apply(sample, draws(1))["label"].eq(0).all()

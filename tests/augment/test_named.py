@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sfumato.augment import RECIPES, AugMix, ColourJitter, RandAugment, Recipe
-from sfumato.augment.named import AUGMENTATIONS
+from sfumato.augment.recipes import AUGMENTATIONS
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode, functional as kernels
 
-from sfumato.augment import operations
-from sfumato.augment.operations import OPERATIONS, Interpolation, apply_operations
+from sfumato.augment import policies
+from sfumato.augment.policies import OPERATIONS, Interpolation, apply_operations
 
 RANGES: dict[str, tuple[float, float]] = {
     "identity": (0, 0),
@@ -105,7 +105,7 @@ def test_large_groups_go_through_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     images = torch.randint(256, (45, 3, 8, 8), dtype=torch.uint8)
     choice, amount = torch.arange(45) % 16 - 1, torch.linspace(0, 1, 45, dtype=torch.float64)
     at_once = apply_operations(images, list(RANGES), choice, amount)
-    monkeypatch.setattr(operations, "_AT_A_TIME", 2 * 3 * 8 * 8)  # two images
+    monkeypatch.setattr(policies, "_AT_A_TIME", 2 * 3 * 8 * 8)  # two images
     assert apply_operations(images, list(RANGES), choice, amount).equal(at_once)
 
 

@@ -12,8 +12,8 @@ from sfumato.augment import (
     AutoAugment,
     RandAugment,
     TrivialAugment,
+    policies,
     policies as module,
-    spaces,
 )
 from sfumato.augment.policies import PixelPolicy
 
@@ -39,14 +39,14 @@ def _snake(name: str) -> str:
 @pytest.mark.parametrize(
     ("space", "theirs", "bins"),
     [
-        (spaces.RANDAUGMENT_SPACE, v2.RandAugment, 31),
-        (spaces.TRIVIALAUGMENT_SPACE, v2.TrivialAugmentWide, 31),
-        (spaces.AUTOAUGMENT_SPACE, v2.AutoAugment, 10),
-        (spaces.AUGMIX_SPACE, v2.AugMix, 10),
+        (policies.RANDAUGMENT_SPACE, v2.RandAugment, 31),
+        (policies.TRIVIALAUGMENT_SPACE, v2.TrivialAugmentWide, 31),
+        (policies.AUTOAUGMENT_SPACE, v2.AutoAugment, 10),
+        (policies.AUGMIX_SPACE, v2.AugMix, 10),
     ],
 )
 def test_ranges_are_torchvisions(
-    space: spaces.Space, theirs: type, bins: int, monkeypatch: pytest.MonkeyPatch
+    space: policies.Space, theirs: type, bins: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = theirs._AUGMENTATION_SPACE  # type: ignore[attr-defined]
     assert {_snake(name) for name in table} == set(space)
@@ -71,7 +71,7 @@ def test_policies_are_torchvisions() -> None:
         tuple((_snake(name), probability, level or 0) for name, probability, level in steps)
         for steps in table
     )
-    assert expected == spaces.AUTOAUGMENT_POLICIES
+    assert expected == policies.AUTOAUGMENT_POLICIES
 
 
 def test_operations_are_drawn_equally(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_autoaugment_obeys_its_probabilities(monkeypatch: pytest.MonkeyPatch) ->
     uniforms = torch.rand(20_000, 5)
     uniforms[:, 0] = 0.5 / 25  # the first policy: posterize 0.4, rotate 0.6
     AutoAugment().apply(torch.zeros(20_000, 1, 1, 1, dtype=torch.uint8), uniforms)
-    names = list(spaces.AUTOAUGMENT_SPACE)
+    names = list(policies.AUTOAUGMENT_SPACE)
     for choice, name, probability in zip(drawn, ("posterize", "rotate"), (0.4, 0.6), strict=True):
         assert set(choice.tolist()) == {-1, names.index(name)}
         assert float((choice >= 0).float().mean()) == pytest.approx(probability, abs=0.02)
@@ -119,7 +119,9 @@ def test_augmix_mixes_image_and_chains() -> None:
     single = AugMix(width=1)
     uniforms = torch.zeros(1, single.draws)
     uniforms[:, 0] = 1.0
-    uniforms[:, 3] = (list(spaces.AUGMIX_SPACE).index("equalize") + 0.5) / len(spaces.AUGMIX_SPACE)
+    uniforms[:, 3] = (list(policies.AUGMIX_SPACE).index("equalize") + 0.5) / len(
+        policies.AUGMIX_SPACE
+    )
     expected = v2.functional.equalize(images)
     assert single.apply(images, uniforms).equal(expected)
     halves = uniforms.clone()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torchvision.transforms.v2 import functional as kernels
 
-from sfumato.augment import RandomWindow
+from sfumato.augment.geometry import RandomWindow
 
 
 def _sample(height: int = 20, width: int = 30, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -62,7 +63,7 @@ def test_bad_use_says_what_to_do() -> None:
     sample, uniforms = _sample(), torch.zeros(3, 4)
     with pytest.raises(ValueError, match="needs a void label"):
         RandomWindow(scale=(0.5, 1.0)).apply(sample, uniforms)
-    with pytest.raises(ValueError, match="needs label maps"):
+    with pytest.raises(ValueError, match="needs segmentation masks"):
         RandomWindow().apply({**sample, "label": torch.zeros(3)}, uniforms, void=-100)
     with pytest.raises(ValueError, match=r"can't move \['masks'\]"):
         RandomWindow().apply({**sample, "masks": sample["label"]}, uniforms, void=-100)
@@ -70,3 +71,25 @@ def test_bad_use_says_what_to_do() -> None:
         RandomWindow(scale=(2.0, 1.0))
     with pytest.raises(ValueError, match=r"uniforms must have shape \(3, 4\)"):
         RandomWindow().apply(sample, torch.zeros(3, 5), void=-100)
+
+
+def test_jitter_changes_brightness_and_contrast_alone() -> None:
+    """As torchvision does, with the factors 1 + 0.3 (2 u - 1) in the order of the fifth number."""
+    generator = torch.Generator().manual_seed(5)
+    image = torch.randint(256, (4, 3, 8, 8), generator=generator, dtype=torch.uint8)
+    sample = {"image": image, "label": torch.randint(3, (4, 8, 8), generator=generator)}
+    window = RandomWindow(flip=False, scale=(1.0, 1.0), jitter=0.3)
+    assert window.draws == 7
+    uniforms = torch.rand(4, 7, generator=generator)
+    uniforms[:, 4] = torch.tensor([0.1, 0.6, 0.1, 0.6])
+    seen = window.apply(sample, uniforms)
+    assert torch.equal(seen["label"], sample["label"])
+    steps = (kernels.adjust_brightness, kernels.adjust_contrast)
+    for found, before, row in zip(seen["image"], image, uniforms, strict=True):
+        expected = before
+        for number in (0, 1) if row[4] < 0.5 else (1, 0):
+            expected = steps[number](expected, 0.7 + 0.6 * float(row[5 + number]))
+        assert (found.int() - expected.int()).abs().max() <= 1  # rounding decides, rarely
+    assert RandomWindow().draws == 4
+    with pytest.raises(ValueError, match="jitter must be"):
+        RandomWindow(jitter=0.0)

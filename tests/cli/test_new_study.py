@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from sfumato._core.text import visible
 from sfumato.cli.new_study import look_at_folder, study_text
-from sfumato.data.folders import load_folder
+from sfumato.data.sources.folders import load_folder
 from sfumato.engine import ConfigError
 from sfumato.study import load_study, plan
 
@@ -110,3 +111,27 @@ def test_a_study_in_another_folder_has_the_name_of_its_file(
     (tmp_path / "studies").mkdir()
     assert sfumato("new", "studies/mine", "--data", "photos").status == 0
     assert load_study(tmp_path / "studies" / "mine.yaml").name == "mine"
+
+
+ODD = ("caf\udce9", "b\x7f\x85\uffff", "\x1b]0;taken\x07")  # the first is no UTF-8
+
+
+def test_folders_may_have_any_name(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
+    root = f'photos {" ".join(ODD)} "# : \n'
+    photos(tmp_path / root, dict.fromkeys(ODD, 6), (16, 16))
+    done = sfumato("new", "odd", "--data", root)
+    assert done.status == 0, done.stderr
+    assert visible(done.stdout) == done.stdout
+    study = load_study(tmp_path / "odd.yaml")
+    assert study.recipe["data"]["root"] == root
+    small = ("train.epochs=1", "evaluate.corruptions=[]", "evaluate.resamples=20")
+    only = ("--only", "cross entropy", "--seeds", "0", "--quiet")
+    run = sfumato("run", "odd.yaml", *small, "model={name: resnet, depth: 8, width: 4}", *only)
+    assert run.status == 0, run.stderr
+    page = (tmp_path / "runs/odd/report/index.html").read_text(encoding="utf-8")
+    assert r"caf\\xe9" in page
+    folder = next((tmp_path / "runs/odd/runs").glob("*/metrics.json")).parent
+    audit = sfumato("audit", str(folder), "--resamples", "5", "--quiet")
+    assert audit.status == 0, audit.stderr
+    for outcome in (run, audit):
+        assert visible(outcome.stdout + outcome.stderr) == outcome.stdout + outcome.stderr

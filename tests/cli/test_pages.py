@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.cli.pages import open_page
+from sfumato.cli.studies import open_page
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from sfumato.corruptions import (
     HARDER_PERTURBATIONS,
     PERTURBATIONS,
     corrupt,
-    frame_count,
     perturb,
 )
+from sfumato.corruptions.sequences import frame_count
 
 NAMES = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 SEQUENCES = (*PERTURBATIONS, *HARDER_PERTURBATIONS)

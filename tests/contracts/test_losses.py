@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from sfumato import labels
-from sfumato.engine.config.parts import parts
+from sfumato.engine.config.components import components
 
 Batch = tuple[
     Tensor, Tensor, Tensor
@@ -50,7 +50,7 @@ def _simple(function: Callable[..., Tensor], **fixed: Any) -> Callable[..., Tens
 
 def _from_table(name: str, **fixed: Any) -> Loss:
     """A loss as the table of parts and its class describe it; its function is `NAME_loss`."""
-    part, function = parts("loss")[name], getattr(labels, f"{name}_loss")
+    part, function = components("loss")[name], getattr(labels, f"{name}_loss")
     is_conservative = getattr(part.build, "is_conservative", True)
     if part.remembers_samples({}):
         # Its function takes what its module remembers of each sample, and so needs no labels.
@@ -71,7 +71,7 @@ def _ranked_acls(logits: Tensor, target: Tensor, extra: Tensor, **options: Any) 
     )
 
 
-NAMES = [name for name, part in parts("loss").items() if not part.is_composite]
+NAMES = [name for name, part in components("loss").items() if not part.is_composite]
 # Settings under which a loss has more to do on small logits than with its defaults.
 SETTINGS: dict[str, dict[str, Any]] = {key: {"margin": 2.0} for key in ("mbls", "acls", "cals")}
 NEIGHBOURS = ("crl",)  # compares each entry with the next
@@ -95,6 +95,14 @@ LOSSES |= {
     "acls, adaptive only": _from_table("acls", margin=2.0, condition="always"),
     "acls, conditional only": _from_table("acls", margin=2.0, smoothing="constant"),
     "acls, ranking": Loss(_ranked_acls, is_conservative=False, is_ordered=True),
+}
+
+# All losses as modules, with what a study would tell them.
+TOLD = {"num_classes": 4, "num_samples": 6, "epochs": 3}
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    name: partial(part.build, **{key: value for key, value in TOLD.items() if part.takes(key)})
+    for name, part in components("loss").items()
+    if not part.is_composite
 }
 
 # Each loss is cross entropy plus a number of times its penalty.
@@ -220,6 +228,25 @@ def test_layout_does_not_matter(name: str, batch: Batch) -> None:
         new_value, new_gradient = _value_and_gradient(LOSSES[name], (other, target, extra))
         torch.testing.assert_close(new_value, value)
         torch.testing.assert_close(new_gradient, gradient)
+
+
+@every_loss
+@a_few
+@given(batch=batches(), at=st.integers(0, 3))
+def test_classes_may_be_any_dimension(name: str, batch: Batch, at: int) -> None:
+    """(B, T, V) as language models have it, with `class_dim=-1`, and soft targets like it."""
+    logits, target, extra = batch
+    value, gradient = _value_and_gradient(LOSSES[name], batch)
+    for dim in (-1, at % logits.ndim):
+        moved = logits.movedim(1, dim).contiguous()
+        new_value, slope = _value_and_gradient(LOSSES[name], (moved, target, extra), class_dim=dim)
+        torch.testing.assert_close(new_value, value)
+        torch.testing.assert_close(slope.movedim(dim, 1), gradient)
+    if LOSSES[name].soft:
+        soft = logits.softmax(1)
+        expected = LOSSES[name].call(logits, soft, extra)
+        last = (logits.movedim(1, -1), soft.movedim(1, -1), extra)
+        torch.testing.assert_close(LOSSES[name].call(*last, class_dim=-1), expected)
 
 
 @every_loss
@@ -363,6 +390,15 @@ def test_silent_without_gradient(name: str) -> None:
         (torch.randn(4), torch.zeros(4).long(), {}, ValueError, "logits must have shape"),
         (torch.randn(4, 1), torch.zeros(4).long(), {}, ValueError, "at least 2 classes"),
         (torch.randn(4, 3), torch.zeros(5).long(), {}, ValueError, "target must have shape"),
+        (torch.randn(2, 4, 3), torch.zeros(2, 4).long(), {}, ValueError, "Pass class_dim=-1"),
+        (
+            torch.randn(2, 4, 3),
+            torch.zeros(2, 3).long(),
+            {"class_dim": -1},
+            ValueError,
+            r"shape \(2, 4\) .* classes in dimension -1, got \(2, 3\)",
+        ),
+        (torch.randn(4, 3), torch.zeros(4).long(), {"class_dim": 2}, ValueError, "class_dim must"),
         (torch.randn(4, 3), torch.full((4,), 3), {}, ValueError, "target must be class indices"),
         (
             torch.randn(4, 3),
@@ -387,15 +423,16 @@ def test_bad_input(
 
 def test_every_exported_loss_is_in_the_table() -> None:
     functions = {name for name in labels.__all__ if name.endswith("_loss")}
-    assert functions - {"combined_loss"} == {f"{name}_loss" for name in NAMES}
+    assert functions - {"combined_loss", "linear_head_loss"} == {f"{name}_loss" for name in NAMES}
     classes = {getattr(labels, name) for name in labels.__all__ if name.endswith("Loss")}
-    assert classes - {labels.CombinedLoss} == {parts("loss")[name].build for name in NAMES}
+    of_others = {labels.CombinedLoss, labels.LinearHeadLoss}
+    assert classes - of_others == {components("loss")[name].build for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_single_entries_are_what_the_class_says(name: str) -> None:
     """The value of an entry changes with the others exactly where the class doesn't promise."""
-    part, call = parts("loss")[name], LOSSES[name].call
+    part, call = components("loss")[name], LOSSES[name].call
     logits = 3 * torch.randn(6, 5, dtype=torch.float64)
     target, extra = torch.randint(0, 5, (6,)), torch.rand(6, dtype=torch.float64)
     changed = torch.cat([logits[:1], 3 * torch.randn_like(logits[1:])])
@@ -419,3 +456,35 @@ def test_compiled_is_eager(name: str) -> None:
         new_value, new_gradient = _value_and_gradient(compiled, batch)
         torch.testing.assert_close(new_value, value)
         torch.testing.assert_close(new_gradient, gradient)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", MODULES)
+def test_compiled_modules_are_eager(name: str, dynamic: bool) -> None:
+    """In one graph, over epochs of which some losses remember something."""
+    torch.compiler.reset()
+    plain, other = MODULES[name]().train(), MODULES[name]().train()
+    compiled = torch.compile(other, fullgraph=True, dynamic=dynamic)
+    for samples in (6, 6, 5 if dynamic else 6):
+        logits, target = 3 * torch.randn(samples, 4), torch.randint(0, 4, (samples,))
+        target[0] = -100
+        extra = (torch.arange(samples),) if components("loss")[name].remembers_samples({}) else ()
+        found = []
+        for loss, call in ((plain, plain), (other, compiled)):
+            rows = logits.clone().requires_grad_()
+            value = call(rows, target, *extra)
+            found.append((value.detach(), *torch.autograd.grad(value, rows)))
+            end_epoch(loss, logits, target)
+        torch.testing.assert_close(found[1], found[0])
+    # NaN is what CaPE knows of a sample that was always ignored.
+    torch.testing.assert_close(other.state_dict(), plain.state_dict(), equal_nan=True)
+
+
+def end_epoch(loss: Any, logits: Tensor, target: Tensor) -> None:
+    """End an epoch of every part of a loss, after the validation that some of them need."""
+    for module in loss.modules():
+        if hasattr(module, "note_validation"):
+            module.note_validation(logits, target)
+        if hasattr(module, "end_epoch"):
+            module.end_epoch()

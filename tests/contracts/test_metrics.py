@@ -147,6 +147,20 @@ def test_pixels_are_samples(name: str, data: tuple[Tensor, Tensor]) -> None:
 
 
 @every_metric
+@battery
+@given(data=predictions())
+def test_classes_may_be_last(name: str, data: tuple[Tensor, Tensor]) -> None:
+    probs, target = data
+    entry, words = METRICS[name], (probs.view(1, -1, CLASSES), target.view(1, -1))
+    assert_same(entry.function(*words, class_dim=-1), entry.function(probs, target))
+    if entry.metric is not None:
+        first, second = entry.metric(class_dim=-1), entry.metric()
+        first.update(*words)
+        second.update(probs, target)
+        assert_same(first.compute(), second.compute())
+
+
+@every_metric
 def test_nothing_to_measure_is_nan(name: str) -> None:
     probs = torch.full((3, CLASSES), 0.25)
     for target in (torch.full((3,), -100), torch.zeros(0, dtype=torch.long)):
@@ -214,3 +228,66 @@ def test_inputs_are_said(name: str, from_logits: bool) -> None:
     if not from_logits:
         with pytest.raises(ValueError, match="For raw scores pass logits"):
             metric().update(logits, target)
+
+
+# Without a weight: labels that chance adds to, and rates of one threshold.
+weighted = pytest.mark.parametrize(
+    "name", [n for n in METRICS if n not in {"debiased", "acc-90", "mean iou"}]
+)
+
+
+@weighted
+@battery
+@given(data=predictions(), seed=st.integers(0, 1000))
+def test_a_weight_of_two_is_two_copies(name: str, data: tuple[Tensor, Tensor], seed: int) -> None:
+    probs, target = data
+    weight = torch.randint(3, (len(target),), generator=torch.Generator().manual_seed(seed))
+    weight[0] += 1
+    entry = METRICS[name]
+    copies = probs.repeat_interleave(weight, 0), target.repeat_interleave(weight)
+    expected = entry.function(*copies)
+    assert_same(entry.function(probs, target, sample_weight=weight), expected)
+    if entry.metric is not None:
+        streams = entry.metric(), entry.metric()
+        streams[0].update(preds=probs, target=target, sample_weight=weight)
+        streams[1].update(*copies)
+        assert_same(streams[0].compute(), streams[1].compute())
+
+
+@weighted
+@pytest.mark.parametrize("weight", [1e-3, 0.5, 1.0])
+def test_equal_weights_change_nothing(name: str, weight: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.randn(60, CLASSES, generator=generator, dtype=torch.float64).softmax(1)
+    target = torch.randint(CLASSES, (60,), generator=generator)
+    function = METRICS[name].function
+    found = function(probs, target, sample_weight=torch.full((60,), weight))
+    assert_same(found, function(probs, target))
+
+
+def test_weights_of_images_are_those_of_their_pixels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.rand(3, CLASSES, 2, 2, generator=generator).softmax(1)
+    target = torch.randint(CLASSES, (3, 2, 2), generator=generator).to(torch.uint8)
+    target[0, 0, 0] = 255
+    weight = torch.tensor([1, 2, 3])
+    given: dict[str, Any] = {"ignore_index": 255}
+    of_images = m.calibration_error(probs, target, sample_weight=weight, **given)
+    of_pixels = weight[:, None, None].expand(3, 2, 2)
+    assert_same(m.calibration_error(probs, target, sample_weight=of_pixels, **given), of_images)
+
+
+@weighted
+def test_weights_of_nothing(name: str) -> None:
+    """No sample, or none that counts: as without weights."""
+    function = METRICS[name].function
+    for probs, target in ((torch.zeros(0, 3), []), (torch.eye(3), [-100] * 3)):
+        labels = torch.tensor(target, dtype=torch.long)
+        found = function(probs, labels, sample_weight=torch.ones(len(labels)))
+        assert_same(found, function(probs, labels))
+
+
+@pytest.mark.parametrize("weight", [[-1.0, 1.0], [0.0, 0.0], [math.nan, 1.0], [1.0]])
+def test_weights_that_make_no_sense(weight: list[float]) -> None:
+    with pytest.raises(ValueError, match="sample_weight"):
+        m.calibration_error(torch.full((2, 2), 0.5), torch.tensor([0, 1]), sample_weight=weight)

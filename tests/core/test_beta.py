@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from sfumato.inputs import sample_beta
+from sfumato._core.seeds import sample_beta
 
 
 @pytest.mark.parametrize(

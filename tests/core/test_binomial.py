@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from sfumato._core.binomial import binomial_tail, clopper_pearson_upper
+from sfumato._core.statistics import binomial_tail, clopper_pearson_upper
 
 
 @pytest.mark.parametrize("largest", [10, 1000, 10**5, 10**8])

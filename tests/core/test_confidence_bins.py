@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sfumato._core.confidence_bins import bin_edges, bin_index
+from sfumato._core.statistics import bin_edges, bin_index
 from sfumato.metrics import CalibrationError, calibration_error
-from sfumato.predictions import held_out
+from sfumato.predictions import scalers
 
 BIN_COUNTS = [1, 7, 10, 15, 25, 64, 97, 100, 1000]
 
@@ -47,7 +47,7 @@ def test_all_ways_to_an_ece_agree_on_the_edges(num_bins: int) -> None:
         expected[0] = edges[edges > 0.5][0]
     ece = float(expected.sum()) / len(confidence)
     assert float(calibration_error(probs, target, num_bins=num_bins)) == pytest.approx(ece)
-    assert float(held_out.ece_of_confidences(confidence, correct, num_bins)) == pytest.approx(ece)
+    assert float(scalers.ece_of_confidences(confidence, correct, num_bins)) == pytest.approx(ece)
     stream = CalibrationError(num_bins=num_bins)
     stream.update(probs, target)
     assert float(stream.compute()) == pytest.approx(ece)

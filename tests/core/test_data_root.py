@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from sfumato._core.data_root import DATA_ROOT, in_data_root, placed
-from sfumato._core.spec import resolve
+from sfumato._core.spec import DATA_ROOT, in_data_root, params_in_data_root, resolve
 from sfumato.cli import app
 from sfumato.data import load_data
 from sfumato.engine import RunConfig
@@ -53,7 +52,7 @@ def test_only_what_may_be_a_path_is_one(root: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setenv(DATA_ROOT, str(root))
     source = resolve({"name": "load", "root": "a", "column": "b"}, {"load": load}, "data")
-    assert placed(source) == {"root": root / "a", "column": "b", "extra": None}
+    assert params_in_data_root(source) == {"root": root / "a", "column": "b", "extra": None}
 
 
 def test_a_run_is_named_without_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

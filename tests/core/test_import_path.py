@@ -1,4 +1,4 @@
-"""Parts by import path: found beside a study, imported fresh, named where they fail."""
+"""Components by import path: found beside a study, imported fresh, named where they fail."""
 
 from __future__ import annotations
 
@@ -153,10 +153,17 @@ def test_what_is_missing_is_named_with_what_is_near(write: Write) -> None:
     fails(folder, "my_loses:tilted", r"no module 'my_loses' in .* \(did you mean 'my_losses'\?\)")
     fails(folder, "my_losses:titled", r"has no 'titled' \(did you mean 'tilted'\?\)")
     fails(folder, "my_losses.deeper:x", "no module 'my_losses.deeper'")
-    with pytest.raises(ValueError, match="no module 'nowhere_at_all' installed or on the path"):
-        import_named("nowhere_at_all:x")
 
 
-def test_a_script_is_no_module() -> None:
-    with pytest.raises(ValueError, match="workers can't import a script's own names"):
-        import_named("__main__:Net")
+def test_a_script_is_no_module(tmp_path: Path) -> None:
+    fails(tmp_path, "__main__:Net", "workers can't import a script's own names")
+
+
+def test_the_door_is_closed_unless_a_caller_opens_it(tmp_path: Path) -> None:
+    for name in ("fractions:Fraction", "os:system", "nowhere_at_all:x"):
+        with pytest.raises(ValueError, match=r"nothing was imported.*--modules"):
+            import_named(name)
+    with searching(tmp_path):
+        assert import_named("fractions:Fraction")[0].__name__ == "Fraction"
+    with searching(None), pytest.raises(ValueError, match="nothing was imported"):
+        import_named("fractions:Fraction")

@@ -13,8 +13,8 @@ import torch
 from sfumato._core.metric_descriptions import DESCRIPTIONS, IN_SPLIT, describe_metric
 from sfumato.data import scenes
 from sfumato.engine import RunConfig, parse, run
-from sfumato.engine.evaluation.detection_scores import detection_metrics
-from sfumato.engine.evaluation.pixel_sums import PixelSums
+from sfumato.engine.evaluation.detection import detection_metrics
+from sfumato.engine.evaluation.pixels import PixelSums
 from sfumato.report.columns import Column, columns_of
 
 
@@ -35,12 +35,15 @@ def _classification(folder: Path) -> dict[str, Any]:
             "alexnet": "cifar10",
             "perturbations": ["brightness"],
             "also": {"unlabelled": {"name": "npz", "test": str(folder / "unlabelled.npz")}},
+            "ood": {"noise": {"name": "noise", "size": 16, "test": 4}},
             "attacks": {"fgsm": {"name": "fgsm", "epsilon": 0.01}},
         },
     }
     metrics: dict[str, Any] = run(parse(RunConfig, content), folder, show=False).metrics()
     # Written where a norm of the logits tells mistakes better than softmax, which chance decides.
     metrics["normalised"].setdefault("order", 2)
+    # And this where a class has few images for the features.
+    metrics["ood"].setdefault("shrinkage", 0.5)
     # And this where anything was right before the attack.
     metrics["attacked"]["fgsm"].setdefault("success_rate", 0.5)
     return metrics

@@ -6,7 +6,7 @@ import torch
 
 from sfumato._core.seeds import draw_seed, fold_seed, mix_seed
 from sfumato.corruptions.random_numbers import seeded_generator
-from sfumato.data.scenes.dice import derive_seed
+from sfumato.data.scenes.render import derive_seed
 
 
 def test_seeds_never_change() -> None:

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from sfumato._core.source_digest import source_digest
+from sfumato._core.import_path import source_digest
 
 
 def module(folder: Path, name: str, file: str) -> ModuleType:

@@ -164,6 +164,8 @@ class TestMessages:
         message = r"shape 'disc' has no parameter 'side' \(did you mean 'sides'\?\). It takes \['am"
         with pytest.raises(ValueError, match=message):
             shape({"name": "disc", "side": 4})
+        with pytest.raises(ValueError, match=r"'from_logits' \(every component takes logits"):
+            shape({"name": "disc", "from_logits": True})
 
     def test_non_string_key(self) -> None:
         with pytest.raises(ValueError, match="has no parameter 3"):

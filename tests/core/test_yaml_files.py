@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import yaml
 
@@ -55,6 +57,29 @@ def test_a_bomb_does_not_go_off(form: str) -> None:
         parse_yaml("\n".join(lines))
 
 
+@pytest.mark.parametrize("depth", [120, 100_000])
+def test_yaml_is_not_deep(depth: int) -> None:
+    with pytest.raises(ValueError, match=r"nested (more than 100|too) deep"):
+        parse_yaml("[" * depth + "]" * depth)
+
+
 def test_a_character_that_yaml_does_not_know() -> None:
     with pytest.raises(ValueError, match="special characters are not allowed"):
         parse_yaml("a: 1\x00")
+
+
+@pytest.mark.parametrize("line", ["a: 1\n", "- 1\n", "- [[[]]]\n"])
+def test_a_megabyte_ends_soon(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated keys took 25 seconds: all were read before the second one was looked at."""
+    nodes = 0
+    compose = yaml.SafeLoader.compose_node
+
+    def counted(self: yaml.SafeLoader, *place: Any) -> Any:
+        nonlocal nodes
+        nodes += 1
+        return compose(self, *place)
+
+    monkeypatch.setattr(yaml.SafeLoader, "compose_node", counted)
+    with pytest.raises(ValueError, match=r"already|more than"):
+        parse_yaml(line * (2**20 // len(line)))
+    assert nodes <= (5 if line.startswith("a") else MOST_VALUES + 5)

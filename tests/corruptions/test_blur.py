@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato.corruptions.blur import (
+from sfumato.corruptions.camera import (
     _copied_from,
     defocus_blur,
     disk_kernel,

@@ -11,7 +11,8 @@ import torch
 from scipy.fft import dctn
 from torch import Tensor
 
-from sfumato.corruptions import CATEGORIES, CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES, corrupt
+from sfumato.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES, corrupt
+from sfumato.corruptions.catalogue import CATEGORIES
 
 FIXED = (
     "defocus_blur",

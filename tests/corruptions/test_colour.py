@@ -7,7 +7,7 @@ import colorsys
 import pytest
 import torch
 
-from sfumato.corruptions.colour import brightness, contrast, luma, saturate
+from sfumato.corruptions.camera import brightness, contrast, luma, saturate
 
 PIXELS = [
     (0, 0, 0),

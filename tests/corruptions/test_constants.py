@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sfumato.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES
-from sfumato.corruptions.constants import (
+from sfumato.corruptions.catalogue import (
     NOMINAL_SIZE,
     Constants,
     constants_for_size,

@@ -10,14 +10,14 @@ import torch
 from PIL import Image
 from scipy import ndimage
 
-from sfumato.corruptions.digital import (
+from sfumato.corruptions.camera import (
     _affine_positions,
     elastic_transform,
     jpeg_compression,
     pixelate,
 )
+from sfumato.corruptions.filters import pixel_grid, sample
 from sfumato.corruptions.random_numbers import Streams, draw_seeds
-from sfumato.corruptions.warp import pixel_grid, sample
 
 
 def _streams(count: int, seed: int = 0) -> Streams:

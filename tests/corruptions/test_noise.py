@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from sfumato.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from sfumato.corruptions.camera import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from sfumato.corruptions.random_numbers import Streams, draw_seeds
 
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from sfumato.corruptions import is_ordered, perturb
-from sfumato.corruptions.warp import homography_rotate, homography_tilt, warp
+from sfumato.corruptions.filters import homography_rotate, homography_tilt, warp
 
 
 def _smooth(height: int = 32, width: int = 32) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ from sfumato.corruptions import (
     corrupt,
     corruption_generator,
     read_corrupted,
-    stored_corruptions,
     write_corrupted,
 )
-from sfumato.corruptions.digital import jpeg_compression
+from sfumato.corruptions.camera import jpeg_compression
+from sfumato.corruptions.storage import stored_corruptions
 
 NAMES = ("fog", "gaussian_noise", "contrast")
 
@@ -108,6 +109,19 @@ def test_writing_again_replaces(tmp_path: Path) -> None:
     first = _read(tmp_path, "fog", 1)[0]
     write_corrupted(tmp_path, images, labels, names=["fog"], seed=1)
     assert not torch.equal(first, _read(tmp_path, "fog", 1)[0])
+
+
+def test_folders_are_replaced_through_no_link(tmp_path: Path) -> None:
+    """What lies behind a link in the output folder was deleted."""
+    kept = tmp_path / "photos" / "1" / "kept"
+    kept.mkdir(parents=True)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "fog").symlink_to(tmp_path / "photos")
+    images, labels = torch.zeros(2, 3, 16, 16, dtype=torch.uint8), torch.tensor([0, 1])
+    options: dict[str, Any] = {"names": ["fog"], "layout": "folders", "classes": ("a", "b")}
+    with pytest.raises(ValueError, match="leads out of"):
+        write_corrupted(tmp_path / "out", images, labels, **options)
+    assert kept.is_dir()
 
 
 def test_writing_fewer_images_into_folders_leaves_no_old_ones(tmp_path: Path) -> None:

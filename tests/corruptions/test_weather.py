@@ -7,10 +7,20 @@ import pytest
 import torch
 from scipy import ndimage
 
-from sfumato.corruptions.frost import frost, frost_layer
 from sfumato.corruptions.random_numbers import Streams, draw_seeds
-from sfumato.corruptions.spatter import _distance, _equalise, _outlines, spatter
-from sfumato.corruptions.weather import _plasma, _refine, fallen_snow, fog, snow_flakes
+from sfumato.corruptions.weather import (
+    _distance,
+    _equalise,
+    _outlines,
+    _plasma,
+    _refine,
+    fallen_snow,
+    fog,
+    frost,
+    frost_layer,
+    snow_flakes,
+    spatter,
+)
 
 
 def _streams(count: int, seed: int = 0) -> Streams:

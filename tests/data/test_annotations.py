@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sfumato.data import Annotations, annotated_set, load_data, read_coco, read_openimages, read_voc
+from sfumato.data import Annotations, load_data, read_coco, read_openimages, read_voc
 
 Reader = Callable[..., Annotations]
 BAD = {
@@ -113,9 +113,10 @@ class TestXml:
         (tmp_path / "xml").mkdir()
         with pytest.raises(FileNotFoundError, match=r"no \.xml files"):
             read_voc(tmp_path / "xml", tmp_path)
-        (tmp_path / "xml" / "one.xml").write_text("<annotation>")
-        with pytest.raises(ValueError, match=r"one.xml: not readable as XML"):
-            read_voc(tmp_path / "xml", tmp_path)
+        for content in ("<annotation>", '<?xml version="1.0" encoding="zlib"?><annotation/>'):
+            (tmp_path / "xml" / "one.xml").write_text(content)
+            with pytest.raises(ValueError, match=r"one.xml: not readable as XML"):
+                read_voc(tmp_path / "xml", tmp_path)
 
 
 def test_crowds_and_groups_are_counted(tmp_path: Path) -> None:
@@ -130,38 +131,41 @@ def test_crowds_and_groups_are_counted(tmp_path: Path) -> None:
     assert read(on_bad_box="skip").skipped["images missing"] == 1
 
 
+def spec_of(folder: Path, annotations: str, **options: object) -> dict[str, object]:
+    """A source that trains and tests on the same annotated images."""
+    places = {"annotations": str(folder / annotations), "images": str(folder / "images")}
+    spec = {f"{part}_{k}": v for part in ("train", "test") for k, v in places.items()}
+    return {**spec, "name": "annotated", "validation": 0, **options}
+
+
 class TestSet:
     def test_boxes_follow_the_centre_cut(self, tmp_path: Path) -> None:
         picture(tmp_path / "images")
-        images = voc(tmp_path, [(5, 0, 15, 5), (0, 0, 4, 4)])().images
-        data = annotated_set(images, ["dog"], size=20)
+        voc(tmp_path, [(5, 0, 15, 5), (0, 0, 4, 4)])
+        data = load_data(spec_of(tmp_path, "xml", format="voc", size=20)).test
         assert data.boxes is not None
         assert data.boxes.tolist() == [[[0.0, 0.0, 20.0, 10.0]]]  # the other one is cut off
 
     def test_size_that_differs_from_the_file(self, tmp_path: Path) -> None:
         picture(tmp_path / "images", size=(40, 10))
-        images = coco(tmp_path, [(3, 2, 7, 9)])().images
+        coco(tmp_path, [(3, 2, 7, 9)])
         with pytest.raises(ValueError, match="annotated as 20x10 pixels, but has 40x10"):
-            annotated_set(images, ["dog"], size=16)
+            load_data(spec_of(tmp_path, "coco.json", format="coco", size=16))
 
     def test_as_a_source(self, tmp_path: Path) -> None:
         for name in ("one", "two", "three"):
             picture(tmp_path / "images", f"{name}.jpg")
             voc(tmp_path, [(5, 0, 9, 5), (8, 4, 14, 9), (30, 2, 40, 9)], name)
-        folder = {"annotations": str(tmp_path / "xml"), "images": str(tmp_path / "images")}
-        spec = {f"{part}_{k}": v for part in ("train", "test") for k, v in folder.items()}
-        spec |= {"name": "annotated", "format": "voc", "on_bad_box": "skip"}
+        spec = spec_of(tmp_path, "xml", format="voc", on_bad_box="skip", size=16, validation=1)
         with pytest.warns(UserWarning, match="skipped: 3 boxes outside the image"):
-            data = load_data({**spec, "size": 16, "validation": 1})
+            data = load_data(spec)
         assert (len(data.train), len(data.validation), len(data.test)) == (5, 1, 6)
 
     def test_whole_images_with_all_their_objects(self, tmp_path: Path) -> None:
         for name in ("one", "two", "three"):
             picture(tmp_path / "images", f"{name}.jpg")
             voc(tmp_path, [(5, 0, 9, 5), (8, 4, 14, 9)], name)
-        folder = {"annotations": str(tmp_path / "xml"), "images": str(tmp_path / "images")}
-        spec = {f"{part}_{k}": v for part in ("train", "test") for k, v in folder.items()}
-        spec |= {"name": "annotated", "format": "voc", "size": 16, "validation": 1}
+        spec = spec_of(tmp_path, "xml", format="voc", size=16, validation=1)
         data, painted = load_data({**spec, "others": "keep"}), load_data(spec)
         assert (len(data.train), len(data.test), len(painted.test)) == (2, 3, 6)
         assert data.test.boxes is not None
@@ -172,3 +176,14 @@ class TestSet:
         found.write_text(found.read_text().replace("dog", "cat", 1))
         with pytest.raises(ValueError, match="several classes"):
             load_data({**spec, "others": "keep"})
+
+
+@pytest.mark.parametrize("width", ["9" * 400, "nan", "-20", "0"])
+def test_sizes_that_no_image_has(tmp_path: Path, width: str) -> None:
+    read = voc(tmp_path, [])
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "one.png").touch()
+    file = tmp_path / "xml" / "one.xml"
+    file.write_text(file.read_text().replace("<width>20", f"<width>{width}"))
+    with pytest.raises(ValueError, match=r"one\.xml: the image can't have"):
+        read()

@@ -13,8 +13,7 @@ import torch
 from PIL import Image
 
 from sfumato.data import load_camvid, load_data, load_detection_data
-from sfumato.data.decode import ReadImage
-from sfumato.data.originals import OpenedImages
+from sfumato.data.files import OpenedImages, ReadImage
 
 SIZE = (40, 20)
 BOX = (4, 4, 14, 14)

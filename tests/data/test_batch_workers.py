@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sfumato.augment import ResizedCrop
 from sfumato.data import ArrayDataset, TensorLoader
-from sfumato.data.batch_workers import loading_workers, start_context
+from sfumato.data.loader import loading_workers, start_context
 from tests.data.test_holding import SIZE, boxed, pictures
 
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from sfumato.augment import Augment, BatchAugment, RandomWindow
+from sfumato.augment import Augment, BatchAugment
+from sfumato.augment.geometry import RandomWindow
 from sfumato.data import ArrayDataset, TensorLoader, load_data
-from sfumato.data.file_tensor import FileTensor
+from sfumato.data.files import FileTensor
 
 SIZE = 16
 BOX = (3, 4, 20, 18)

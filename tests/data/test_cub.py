@@ -12,7 +12,7 @@ from PIL import Image
 
 from sfumato.augment import label_samples
 from sfumato.data import load_data
-from sfumato.engine.config.components import build_labels
+from sfumato.engine.config.build import build_labels
 from sfumato.labels import box_objectness
 
 KINDS = ("001.Albatross", "002.Wren")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from sfumato.data.decode import EXTENSIONS
-from sfumato.data.holding import read_images
+from sfumato.data.files import EXTENSIONS
+from sfumato.data.splits import image_files
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
 IMAGE = Image.fromarray(PIXELS)
@@ -26,7 +26,7 @@ def by_pillow(path: Path) -> torch.Tensor:
 def test_every_format_as_pillow_reads_it(tmp_path: Path, extension: str) -> None:
     path = tmp_path / f"image{extension.upper()}"
     (IMAGE.convert("L") if extension in (".pgm", ".gif") else IMAGE).save(path)
-    images = read_images([path, path])
+    images = image_files([path, path])[:]
     assert images.shape == (2, 3, 6, 8)
     assert images.dtype == torch.uint8
     assert images.is_contiguous(memory_format=torch.channels_last)
@@ -37,7 +37,7 @@ def test_every_format_as_pillow_reads_it(tmp_path: Path, extension: str) -> None
 def test_every_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "image.png"
     IMAGE.convert(mode).save(path)
-    assert torch.equal(read_images([path])[0], by_pillow(path))
+    assert torch.equal(image_files([path])[:][0], by_pillow(path))
 
 
 def test_upright_by_exif(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_upright_by_exif(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     IMAGE.save(path, exif=exif)
-    images = read_images([path])
+    images = image_files([path])[:]
     assert images.shape == (1, 3, 8, 6)
     assert torch.equal(images[0], by_pillow(path))
 
@@ -55,7 +55,7 @@ def test_order_over_many_chunks(tmp_path: Path) -> None:
     for number in range(150):
         paths.append(tmp_path / f"{number}.png")
         Image.new("RGB", (2, 2), (number, 0, 0)).save(paths[-1])
-    assert read_images(paths)[:, 0, 0, 0].tolist() == list(range(150))
+    assert image_files(paths)[:][:, 0, 0, 0].tolist() == list(range(150))
 
 
 def test_size_covers_and_crops_the_centre(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_size_covers_and_crops_the_centre(tmp_path: Path) -> None:
     path, square = tmp_path / "wide.png", tmp_path / "square.png"
     Image.fromarray(wide).save(path)
     Image.new("RGB", (5, 5), (7, 7, 7)).save(square)
-    images = read_images([path, square], size=4)
+    images = image_files([path, square], size=4)[:]
     assert images.shape == (2, 3, 4, 4)
     assert images[0].unique().tolist() == [200]
     assert images[1].unique().tolist() == [7]
@@ -76,7 +76,7 @@ class TestMessages:
         IMAGE.save(paths[0])
         IMAGE.resize((3, 5)).save(paths[1])
         with pytest.raises(ValueError, match=r"b.png: image of 3x5 pixels, but .*a.png has 8x6"):
-            read_images(paths)
+            image_files(paths)[:]
 
     @pytest.mark.parametrize("name", ["bad.jpg", "bad.png", "bad.bmp"])
     @pytest.mark.parametrize("content", ["empty", "text", "cut"])
@@ -87,10 +87,10 @@ class TestMessages:
         whole = bad.read_bytes()
         bad.write_bytes({"empty": b"", "text": b"hello", "cut": whole[: len(whole) // 2]}[content])
         with pytest.raises(ValueError, match=rf"{name}: unreadable image"):
-            read_images([good, bad])
+            image_files([good, bad])[:]
 
     @pytest.mark.parametrize("name", ["deep.png", "deep.tif"])
     def test_more_than_8_bits(self, tmp_path: Path, name: str) -> None:
         Image.fromarray(np.full((4, 4), 60_000, np.uint16)).save(tmp_path / name)
         with pytest.raises(ValueError, match=rf"{name}: pixels don't fit into 8 bits"):
-            read_images([tmp_path / name])
+            image_files([tmp_path / name])[:]

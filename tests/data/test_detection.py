@@ -142,7 +142,7 @@ def test_bad_coco_boxes(tmp_path: Path, coco: dict[str, Any]) -> None:
 def test_coco_values_of_another_kind(
     tmp_path: Path, coco: dict[str, Any], section: str, key: str, value: object
 ) -> None:
-    """Found by the campaign: they ended in a TypeError."""
+    """Found by the stress test: they ended in a TypeError."""
     coco[section][0][key] = value
     with pytest.raises(ValueError, match=rf"{section}\[0\] has .* for {key}, which must be"):
         read_coco_detection(_write(tmp_path, coco), tmp_path / "images")
@@ -163,3 +163,59 @@ def test_dataset_refuses_boxes_without_area() -> None:
     flat = Objects(torch.tensor([[1.0, 1, 1, 3]]), torch.tensor([0]), torch.ones(1), nothing)
     with pytest.raises(ValueError, match="without area"):
         DetectionDataset(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), [flat], ("a",), [1.0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bbox": [float("nan"), 1, 2, 3]}, "annotation .* not finite"),
+        ({"bbox": [1, 1, float("inf"), 3]}, "annotation .* not finite"),
+        ({"bbox": [None, 1, 2, 3]}, "annotation .*: bbox must be x, y, width, height"),
+        ({"bbox": [1, 2, 3]}, "annotation .*: bbox must be x, y, width, height"),
+        ({"bbox": None}, "has None for bbox"),
+        ({"area": "large"}, "area must be a number, got 'large'"),
+        ({"area": float("nan")}, "annotation .* not finite"),
+        ({"area": 10**400}, "area must be a number"),
+    ],
+)
+def test_coco_numbers_are_numbers(
+    tmp_path: Path, coco: dict[str, Any], change: dict[str, Any], message: str
+) -> None:
+    coco["annotations"][0] |= change
+    with pytest.raises(ValueError, match=rf"annotations\.json.*{message}"):
+        read_coco_detection(_write(tmp_path, coco), tmp_path / "images")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "\udcff.png", "../secret.png", ""])
+def test_coco_names_that_no_file_has(tmp_path: Path, coco: dict[str, Any], name: str) -> None:
+    coco["images"][0]["file_name"] = name
+    with pytest.raises((ValueError, FileNotFoundError), match=r"annotations\.json"):
+        read_coco_detection(_write(tmp_path, coco), tmp_path / "images")
+
+
+def test_coco_area_may_be_null(tmp_path: Path, coco: dict[str, Any]) -> None:
+    coco["annotations"][0]["area"] = None
+    found = read_coco_detection(_write(tmp_path, coco), tmp_path / "images")
+    assert found.objects[0].areas.tolist() == [800, 2500]  # of the boxes
+
+
+@pytest.mark.parametrize("width", [30_000, 79, 0, float("nan")])
+def test_coco_images_have_the_size_of_their_annotation(
+    tmp_path: Path, coco: dict[str, Any], width: float
+) -> None:
+    coco["images"][0]["width"] = width
+    with pytest.raises(ValueError, match=r"annotated as \d+x|a number of pixels, at least 1"):
+        read_coco_detection(_write(tmp_path, coco), tmp_path / "images")
+
+
+def test_coco_images_are_turned_before_they_are_measured(
+    tmp_path: Path, coco: dict[str, Any]
+) -> None:
+    path = _write(tmp_path, coco)
+    entry = coco["images"][0]
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture = Image.new("RGB", (entry["height"], entry["width"]))
+    picture.save(tmp_path / "images" / entry["file_name"], exif=exif)
+    found = read_coco_detection(path, tmp_path / "images")
+    assert found.images[0].shape[1:] == (entry["height"], entry["width"])

@@ -32,9 +32,9 @@ from sfumato.data import (
     single_objects,
     with_context,
 )
-from sfumato.data.file_list import FileList
-from sfumato.data.file_tensor import FileTensor
-from sfumato.data.holding import MEMORY_LIMIT, held, image_files, keeps_in_memory
+from sfumato.data.files import FileTensor
+from sfumato.data.index import FileList
+from sfumato.data.splits import MEMORY_LIMIT, Shared, image_files, keeps_in_memory
 
 SIZE = 16
 
@@ -234,13 +234,13 @@ def test_what_fits_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     splits = DataSplits(data, data, data)
     assert MEMORY_LIMIT == 2_000_000_000
     for chosen in (None, "auto", True):
-        assert isinstance(held(splits, chosen).train.images, Tensor)  # type: ignore[arg-type]
-    assert held(splits, False) is splits
-    monkeypatch.setattr("sfumato.data.holding.MEMORY_LIMIT", 9 * 3 * SIZE * SIZE)
+        assert isinstance(Shared(in_memory=chosen).held(splits).train.images, Tensor)  # type: ignore[arg-type]
+    assert Shared(in_memory=False).held(splits) is splits
+    monkeypatch.setattr("sfumato.data.splits.MEMORY_LIMIT", 9 * 3 * SIZE * SIZE)
     assert keeps_in_memory([data.images] * 3, None)
     assert not keeps_in_memory([data.images] * 4, "auto")
     with pytest.raises(ValueError, match="in_memory must be"):
-        held(splits, "yes")  # type: ignore[arg-type]
+        Shared(in_memory="yes")  # type: ignore[arg-type]
 
 
 def test_a_tensor_of_files(tmp_path: Path) -> None:

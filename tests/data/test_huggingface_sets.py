@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +117,64 @@ def test_refusals_of_content(hub: Any, tmp_path: Path) -> None:
         load_data({**spec, "subset": "plain"})
 
 
+@slow
+@pytest.mark.parametrize("kind", ["parquet", "images"])
+def test_a_readme_fetches_nothing(
+    hub: Any, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def refuse(*address: Any, **_: Any) -> Any:
+        asked.append(address)
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    if kind == "parquet":
+        table(hub, 20).to_parquet(tmp_path / "train.parquet")
+    else:
+        for name in ("cat", "dog"):
+            (tmp_path / name).mkdir()
+            for place in range(10):
+                picture(place).save(tmp_path / name / f"{place}.png")
+    files = "http://example.invalid/train.parquet"
+    (tmp_path / "README.md").write_text(
+        f"---\nconfigs:\n- config_name: default\n  data_files: {files}\n---\n"
+    )
+    data = load_data({"name": "huggingface", "path": str(tmp_path)})
+    assert len(data.train) + len(data.validation) + len(data.test) == 20
+    assert asked == []
+
+
+@slow
+def test_rows_name_no_files_elsewhere(hub: Any, tmp_path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    picture(7).save(tmp_path / "secret.png")
+    (tmp_path / "set").mkdir()
+    for place in ("../secret.png", str(tmp_path / "secret.png")):
+        rows = [{"bytes": None, "path": place}] * 10
+        columns = {"image": rows, "label": ["b", "a"] * 5}
+        parquet.write_table(pyarrow.table(columns), tmp_path / "set" / "all.parquet")
+        for path in (tmp_path / "set", tmp_path / "set" / "all.parquet"):
+            with pytest.raises(ValueError, match=r"row \d: .*secret.png is no image .*leads out"):
+                load_data({"name": "huggingface", "path": str(path), "size": 8}).train.images[:1]
+
+
+@slow
+def test_saved_sets_name_no_files_elsewhere(hub: Any, tmp_path: Path) -> None:
+    table(hub, 20).save_to_disk(tmp_path / "saved")
+    state = tmp_path / "saved" / "state.json"
+    content = json.loads(state.read_text())
+    name = content["_data_files"][0]["filename"]
+    (tmp_path / "saved" / name).rename(tmp_path / name)
+    content["_data_files"][0]["filename"] = f"../{name}"
+    state.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="must be a plain name"):
+        load_data({"name": "huggingface", "path": str(tmp_path / "saved"), "size": 8})
+
+
 def test_the_hub_is_asked_only_where_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="fetched with download: true only"):
         load_data({"name": "huggingface", "path": "ylecun/mnist"})
@@ -123,3 +183,15 @@ def test_the_hub_is_asked_only_where_told(tmp_path: Path) -> None:
 def test_size_is_checked() -> None:
     with pytest.raises(ValueError, match="size must be at least 1"):
         load_data({"name": "huggingface", "path": "x", "size": 0})
+
+
+@slow
+@pytest.mark.parametrize("name", ["metadata.jsonl", "train.parquet"])
+def test_what_the_library_refuses_is_one_line(hub: Any, tmp_path: Path, name: str) -> None:
+    """It raised an error of the library's own, which ended in a traceback."""
+    picture(7).save(tmp_path / "a.png")
+    (tmp_path / name).write_text('{"file_name": "http://h/a.png", "label": "a"}\n')
+    with pytest.raises(ValueError, match=r"can't be read|is no image") as caught:
+        load_data({"name": "huggingface", "path": str(tmp_path), "size": 8})
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-import sfumato.data.folder_index as folder_index
+import sfumato.data.index as folder_index
 from sfumato.data import TensorLoader, load_folder
-from sfumato.data.folder_index import cache_folder
+from sfumato.data.index import cache_folder
 
 
 def fill(folder: Path, count: int, ending: str = "png") -> Path:

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from sfumato._core.spec import resolve
-from sfumato.data import SOURCES, Augment, DataSplits, TensorLoader, load_data
+from sfumato.augment import Augment
+from sfumato.data import SOURCES, DataSplits, TensorLoader, load_data
 
 
 def test_every_source_has_checkable_parameters() -> None:

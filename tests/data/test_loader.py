@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from sfumato.data import ArrayDataset, Augment, Sample, TensorLoader
+from sfumato.augment import Augment, Sample
+from sfumato.data import ArrayDataset, TensorLoader
 
 # A busy machine must not fail a law.
 RELAXED = settings(max_examples=50, deadline=None)

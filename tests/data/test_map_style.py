@@ -11,7 +11,7 @@ from PIL import Image
 from torch.utils.data import IterableDataset, TensorDataset
 
 from sfumato.data import ArrayDataset, DataSplits
-from sfumato.data.map_style import as_splits
+from sfumato.data.sources.map_style import as_splits
 
 BYTES = torch.arange(3 * 4 * 5, dtype=torch.uint8).reshape(3, 4, 5)
 
@@ -121,7 +121,7 @@ class Failing:
         ([(BYTES, 1.0)] * 4, r"got float 1.0: return int\(label\)"),
         (Failing(), r"sample 2 of data can't be read: KeyError: 'gone'. Try data\[2\]"),
         ([(BYTES, 0), (BYTES[:, 1:], 0)], "sample 1 of data is .3, 3, 5., sample 0 .3, 4, 5."),
-        ((labelled(9), labelled(9, BYTES[:1])), "test has images of shape .1, 4, 5.*train of .3,"),
+        ((labelled(9), labelled(9, BYTES[:1])), "test: images of shape .1, 4, 5.*train has .3,"),
         (Endless(), "must be a map-style data set, .*got Endless"),
         (None, "must be a map-style data set, .*got NoneType"),
         ((labelled(9),), r"must be \(train, test\) or .*got 1 sets"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sfumato.data import ArrayDataset, TensorLoader
-from sfumato.data.normalise import Normalise
+from sfumato.data.dataset import Normalise
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 IMAGES = torch.randint(

@@ -94,3 +94,22 @@ def test_files_that_are_missing_or_something_else(folder: Path) -> None:
     (folder / "bbox_labels_600_hierarchy.json").write_text("[1]")
     with pytest.raises(ValueError, match="no hierarchy of classes"):
         _load(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        (
+            "validation-annotations-bbox.csv",
+            "LabelName,XMin,XMax,YMin,YMax,ImageID\n/m/m,0,1,0,1\n",
+            "fewer fields than the heading has",
+        ),
+        ("validation-annotations-bbox.csv", HEAD + "\n" + "x" * 200_000, "a line has more than"),
+        ("class-descriptions-boxable.csv", "/m/p," + "x" * 200_000, "a line has more than"),
+        ("bbox_labels_600_hierarchy.json", "[" * 20_000, "no hierarchy of classes"),
+    ],
+)
+def test_files_of_others(folder: Path, file: str, content: str, message: str) -> None:
+    (folder / file).write_text(content)
+    with pytest.raises(ValueError, match=f"{file}.*{message}"):
+        _load(folder)

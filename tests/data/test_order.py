@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from sfumato.data import ArrayDataset, TensorLoader
-from sfumato.data.order import epoch_order
+from sfumato.data.loader import epoch_order
 from sfumato.data.text.vocabulary import Vocabulary
 
 LENGTHS = torch.randint(1, 60, (403,), generator=torch.Generator().manual_seed(1))

@@ -11,8 +11,7 @@ import torch
 
 from sfumato.data import ArrayDataset
 from sfumato.data.scenes import CLASSES, generate, load, render as rendering
-from sfumato.data.scenes.draw import draw_scenes, hsv_to_rgb, morph_probability
-from sfumato.data.scenes.render import sensor_noise
+from sfumato.data.scenes.render import draw_scenes, hsv_to_rgb, morph_probability, sensor_noise
 from sfumato.data.scenes.sets import bounding_boxes
 
 
@@ -225,3 +224,32 @@ def test_bad_split_is_named() -> None:
         load(train=5, validation=0, test=5)
     with pytest.raises(ValueError, match="seed must be at least 0"):
         load(seed=-3)
+
+
+def test_silhouettes_that_are_left_out_never_occur() -> None:
+    known = ("disc", "heart", "arrow")
+    some = generate(300, seed=2, classes=known, ambiguity=0.5)
+    assert (some.classes, some.posterior.shape) == (known, (300, 3))
+    scene, truth = draw_scenes(300, 2, context=0.9, ambiguity=0.5, silhouettes=[0, 4, 8])
+    (figure,) = scene.figures
+    assert set(figure.first.tolist()) | set(figure.second.tolist()) == {0, 4, 8}
+    assert torch.equal(truth.label, some.labels)
+
+
+def test_all_silhouettes_are_the_default() -> None:
+    assert torch.equal(generate(40, classes=CLASSES).images, generate(40).images)
+
+
+def test_without_a_figure_the_background_stays() -> None:
+    with_figure, without = generate(60, seed=4), generate(60, seed=4, figure=False)
+    outside = ~with_figure.masks[:, None].expand_as(with_figure.images)
+    assert without.masks is without.boxes is without.objectness is without.posterior is None
+    same = (with_figure.images == without.images)[outside].double().mean()
+    assert same > 0.9  # edges are soft
+    assert not torch.equal(with_figure.images, without.images)
+
+
+@pytest.mark.parametrize("classes", [["disc"], ["disc", "disc"], ["disc", "cube"]])
+def test_classes_that_can_not_be(classes: list[str]) -> None:
+    with pytest.raises(ValueError, match="classes must be two or more different silhouettes"):
+        generate(10, classes=classes)

@@ -14,9 +14,7 @@ from torch import Tensor
 
 from sfumato.data import ArrayDataset
 from sfumato.data.scenes import generate, generate_objects, load, render as rendering, stream
-from sfumato.data.scenes.dice import Dice, generator_for
-from sfumato.data.scenes.length import length
-from sfumato.data.scenes.render import sensor_noise
+from sfumato.data.scenes.render import Dice, generator_for, length, sensor_noise
 
 CONTENT = ("images", "labels", "index", "boxes", "masks", "objectness", "posterior")
 PINNED = "2149562fb530dd43ae58b61c20ed4a0c8649bc5602eb0e1a3f5ee38f570353a7"
@@ -51,7 +49,9 @@ def test_bytes_do_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("threads", "capability"), [(1, "default"), (3, "avx2"), (2, None)], ids=str
+    ("threads", "capability"),
+    [(1, "default"), pytest.param(3, "avx2", marks=pytest.mark.slow), (2, None)],
+    ids=str,
 )
 def test_bytes_are_pinned_in_a_fresh_process(threads: int, capability: str | None) -> None:
     """Every operation on pixels is exactly rounded: threads, vectors, processors can't show."""

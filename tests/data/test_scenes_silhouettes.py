@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato.data.scenes.silhouettes import CLASSES, signed_distance
-from sfumato.data.scenes.textures import CONTEXTS, TEXTURES
+from sfumato.data.scenes.render import CLASSES, CONTEXTS, TEXTURES, signed_distance
 
 KINDS = range(len(CLASSES))
 

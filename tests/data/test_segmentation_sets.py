@@ -1,4 +1,4 @@
-"""CamVid, PASCAL VOC and scenes streams as sets of label maps, and the balance of classes."""
+"""CamVid, PASCAL VOC and scenes streams as sets of masks, and the balance of classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sfumato.data import (
     median_frequency_weights,
     scenes,
 )
-from sfumato.data.camvid import stream_numbers
+from sfumato.data.sources.camvid import stream_numbers
 
 
 @pytest.fixture
@@ -164,21 +164,25 @@ def test_voc_through_torchvision(tmp_path: Path) -> None:
 
 
 def _augmented(base: Path, root: Path) -> None:
-    """The list of SBD with its own label maps, in both forms in which it is written."""
+    """The list of SBD with its own segmentation masks, in both forms in which it is written."""
     with pytest.raises(FileNotFoundError, match=r"trainaug\.txt: not there; train_list: trainaug"):
         load_voc_segmentation(root=root, size=20, train_list="trainaug")
     listed = base / "ImageSets" / "Segmentation" / "trainaug.txt"
     (base / "SegmentationClassAug").mkdir()
-    for name in ("a", "b", "e", "f"):
+    for name in "abefhijklm":
         Image.fromarray(np.full((40, 60), 7, np.uint8)).save(
             base / f"SegmentationClassAug/{name}.png"
         )
         Image.fromarray(np.zeros((40, 60, 3), np.uint8)).save(base / f"JPEGImages/{name}.jpg")
-    listed.write_text("a\nb\n\n/JPEGImages/e.jpg /SegmentationClassAug/e.png\nf\n")
+    pair = "/JPEGImages/e.jpg /SegmentationClassAug/e.png"
+    listed.write_text("\n".join(["a", "b", "", pair, *"fhijklm"]))
     data = load_voc_segmentation(root=root, size=20, train_list="trainaug", validation=1)
-    assert [len(part) for part in (data.train, data.validation, data.test)] == [3, 1, 1]
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [9, 1, 1]
     assert data.train.labels[0].unique().tolist() == [7]
     assert 15 in data.test.labels[0].unique().tolist()
+    data = load_voc_segmentation(root=root, size=20, train_list="trainaug", validation="val")
+    assert [len(part) for part in (data.train, data.validation, data.test)] == [10, 1, 1]
+    assert torch.equal(data.validation.labels[:], data.test.labels[:])
     listed.write_text("a\ng\n")
     with pytest.raises(FileNotFoundError, match=r"g\.jpg, which is not there"):
         load_voc_segmentation(root=root, size=20, train_list="trainaug")
@@ -212,5 +216,5 @@ def test_median_frequency_by_hand_and_loop() -> None:
     expected = [np.median(frequency) / f for f in frequency]
     np.testing.assert_allclose(found[:4].numpy(), expected, rtol=1e-6)
     assert found[4] == 1
-    with pytest.raises(ValueError, match="label maps"):
+    with pytest.raises(ValueError, match="segmentation masks"):
         median_frequency_weights(torch.zeros(3, dtype=torch.int64), 2)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from sfumato.data import ArrayDataset, divide, stratified_order
+from sfumato.data import ArrayDataset, divide
+from sfumato.data.splits import stratified_order
 
 
 def make(counts: list[int]) -> ArrayDataset:

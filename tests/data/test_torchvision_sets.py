@@ -13,7 +13,7 @@ import torch
 import torchvision
 
 from sfumato.data import load_data, load_torchvision
-from sfumato.data.torchvision_sets import TorchvisionName
+from sfumato.data.sources.torchvision_sets import TorchvisionName
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sfumato.engine.config.components import build_part
+from sfumato.engine.config.build import build_component
 from sfumato.features import AdaptiveBlurPool, add_blur_pool
 
 
@@ -68,11 +68,11 @@ def test_in_a_study(name: str) -> None:
     spec = {"name": name, "blur_pool": "adaptive", "smooth": True, "dropout": 0.1}
     spec |= {} if ":" in name else {"width": 4}
     given = {"num_classes": 3, "in_channels": 3, "image_size": 32, "data_size": (32, 32)}
-    network = build_part("model", spec, **given)
+    network = build_component("model", spec, **given)
     assert any(isinstance(part, AdaptiveBlurPool) for part in network.modules())
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 3)
     with pytest.raises(TypeError, match=r"blur_pool of model .* must be"):
-        build_part("model", {**spec, "blur_pool": "fixed"}, **given)
+        build_component("model", {**spec, "blur_pool": "fixed"}, **given)
 
 
 def test_bad_sizes() -> None:
@@ -80,3 +80,9 @@ def test_bad_sizes() -> None:
         AdaptiveBlurPool(12)
     with pytest.raises(ValueError, match="size must be odd"):
         AdaptiveBlurPool(8, size=4)
+
+
+def test_an_empty_batch_has_an_empty_result() -> None:
+    pool = AdaptiveBlurPool(8, groups=2)
+    for module in (pool, pool.eval()):
+        assert module(torch.zeros(0, 8, 8, 8)).shape == (0, 8, 4, 4)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sfumato.engine.config.components import build_part
+from sfumato.engine.config.build import build_component
 from sfumato.features import BlurPool, MaxBlurPool, add_blur_pool
 
 
@@ -86,9 +86,9 @@ def test_patches_that_do_not_overlap_stay() -> None:
 )
 def test_networks_of_a_study_take_it(spec: dict[str, object]) -> None:
     given = {"num_classes": 3, "in_channels": 3, "image_size": (32, 32), "data_size": (32, 32)}
-    network = build_part("model", {**spec, "blur_pool": True}, **given)
+    network = build_component("model", {**spec, "blur_pool": True}, **given)
     assert any(isinstance(part, BlurPool) for part in network.modules())
-    plain = build_part("model", spec, **given)
+    plain = build_component("model", spec, **given)
     assert not any(isinstance(part, BlurPool) for part in plain.modules())
     plain.load_state_dict(network.state_dict())
     images = torch.randn(2, 3, 32, 32)

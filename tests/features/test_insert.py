@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from sfumato.features.insert import insert_after, insert_before
+from sfumato.features.insertion import insert_after, insert_before
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato.features.stages import find_stages, map_size
-from sfumato.features.trace import record
+from sfumato.features.stages import find_stages, map_size, record
 
 
 def ends(model: nn.Module, size: int = 32) -> list[str]:

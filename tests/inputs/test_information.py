@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.inputs import (
-    blur_label_decay,
-    dissipate,
-    information_label_decay,
-    information_ratio,
-    png_sizes,
-)
+from sfumato.inputs import blur_label_decay, dissipate, information_label_decay, information_ratio
+from sfumato.inputs.mollify import png_sizes
 
 
 def _photos(path: Path, count: int) -> torch.Tensor:

@@ -43,5 +43,5 @@ def test_bad_input() -> None:
         label_density(torch.ones(2, 3), torch.ones(2))
     with pytest.raises(ValueError, match="at least 0"):
         label_density(torch.ones(2, 2), torch.tensor([-1.0, 2.0]))
-    with pytest.raises(ValueError, match="at least one label"):
+    with pytest.raises(ValueError, match="labels must hold at least one entry"):
         plot_label_densities({})

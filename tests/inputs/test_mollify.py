@@ -15,13 +15,13 @@ from torchvision.transforms import v2
 
 from sfumato.inputs import (
     Mollify,
-    MollifyDetails,
     blur_label_decay,
     diffuse,
     dissipate,
     information_label_decay,
     noise_label_decay,
 )
+from sfumato.inputs.mollify import MollifyDetails
 
 Golden = Callable[[str], dict[str, Any]]
 CLEAN, NOISE, BLUR = 0, 1, 2

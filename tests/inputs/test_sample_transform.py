@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import tv_tensors
 from torchvision.transforms import v2
@@ -68,3 +69,35 @@ def test_bad_input() -> None:
         transform(torch.zeros(3, 4, 4, dtype=torch.uint8), 1)
     with pytest.raises(ValueError, match=r"class indices in \[0, 10\), got 12"):
         transform(torch.zeros(3, 4, 4), 12)
+
+
+class _Noised(Dataset[Tensor]):
+    """The same image again and again, through a transform."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.transform = MollifySample(Mollify(10, modes=(0.0, 1.0, 0.0)), generator=generator)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.transform(torch.zeros(1, 4, 4), 3)[0]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_each_worker_and_epoch_has_its_own_noise(persistent: bool) -> None:
+    def epochs(seed: int, loader_seed: int) -> Tensor:
+        data = _Noised(torch.Generator().manual_seed(seed))
+        loader = DataLoader(
+            data,
+            num_workers=2,
+            persistent_workers=persistent,
+            generator=torch.Generator().manual_seed(loader_seed),
+        )
+        return torch.cat([batch for _ in range(2) for batch in loader]).flatten(1)  # (8, 16)
+
+    found = epochs(0, 0)
+    assert len(found.unique(dim=0)) == 8
+    assert torch.equal(epochs(0, 0), found)
+    assert not torch.equal(epochs(1, 0), found)
+    assert not torch.equal(epochs(0, 1), found)

@@ -72,7 +72,7 @@ def test_logs_the_numbers_of_all_batches(returned: str) -> None:
     module, trainer = fitted(returned)
     with torch.no_grad():
         logits = module.linear(IMAGES)
-    expected = evaluate_predictions(LABELS, logits=logits, num_bins=10)
+    expected = evaluate_predictions(logits=logits, target=LABELS, num_bins=10)
     for name in ("accuracy", "nll", "ece"):
         found = float(trainer.callback_metrics[f"validation_{name}"])
         assert found == pytest.approx(expected[name], abs=1e-4)

@@ -11,7 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sfumato.integrations import end_epoch_callback, trainer_loss, trainer_metrics
+from sfumato.integrations import (
+    end_epoch_callback,
+    trainer_loss,
+    trainer_metrics,
+    trainer_scores,
+)
 from sfumato.labels import ACLSLoss, CRLLoss, MbLSLoss, acls_loss
 from sfumato.metrics import evaluate_predictions
 
@@ -38,9 +43,52 @@ def test_accumulated_batches_add_up_to_the_whole() -> None:
     torch.testing.assert_close(sum(parts), MbLSLoss(margin=1.0)(LOGITS, labels))
 
 
+WORDS = torch.randn(4, 5, 7, generator=torch.Generator().manual_seed(1))
+TOKENS = torch.arange(20).view(4, 5) % 7
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_accumulated_batches_of_tokens_are_one_large_batch(causal: bool) -> None:
+    """Values and gradients, with sequences of different lengths."""
+    labels = TOKENS.clone()
+    labels[0, 2:] = -100
+    expected = (WORDS[:, :-1], labels[:, 1:]) if causal else (WORDS, labels)
+    whole = WORDS.clone().requires_grad_()
+    moved = whole[:, :-1] if causal else whole
+    one = acls_loss(moved, expected[1], margin=1.0, class_dim=-1)
+    one.backward()
+    compute = trainer_loss(ACLSLoss(margin=1.0), class_dim=-1, causal=causal)
+    count = (expected[1] != -100).sum()
+    batches = WORDS.clone().requires_grad_()
+    for rows in (slice(0, 1), slice(1, 4)):
+        compute({"logits": batches[rows]}, labels[rows], num_items_in_batch=count).backward()
+    torch.testing.assert_close(batches.grad, whole.grad)
+    value = trainer_loss(ACLSLoss(margin=1.0), class_dim=-1, causal=causal)((WORDS,), labels)
+    torch.testing.assert_close(value, one)
+
+
+def test_tokens_are_measured_without_their_logits() -> None:
+    """Batches of different lengths, filled up as the Trainer does, are the whole set."""
+    labels = TOKENS.clone()
+    labels[1, 3:] = -100
+    first = trainer_scores(causal=True)((WORDS[:1], None), labels[:1])
+    second = trainer_scores(causal=True)(WORDS[1:2, :3], labels[1:2, :3])
+    filled = {
+        name: torch.cat([first[name], nn.functional.pad(second[name], (0, 2), value=-100)]).numpy()
+        for name in first
+    }
+    found = trainer_metrics(SimpleNamespace(predictions=filled, label_ids=labels.numpy()))
+    expected = evaluate_predictions(logits=WORDS[:2, :-1], target=labels[:2, 1:], class_dim=-1)
+    assert found.keys() == {*found} & expected.keys()
+    assert {"ece", "nll", "aurc"} <= found.keys()
+    assert found == pytest.approx({name: expected[name] for name in found})
+
+
 def test_metrics_are_those_of_the_predictions() -> None:
     given = SimpleNamespace(predictions=(LOGITS.numpy(), np.zeros(6)), label_ids=LABELS.numpy())
-    assert trainer_metrics(given) == pytest.approx(evaluate_predictions(LABELS, logits=LOGITS))
+    assert trainer_metrics(given) == pytest.approx(
+        evaluate_predictions(logits=LOGITS, target=LABELS)
+    )
 
 
 def test_refusals() -> None:
@@ -54,6 +102,12 @@ def test_refusals() -> None:
         trainer_loss(ACLSLoss())({"scores": LOGITS}, LABELS)
     with pytest.raises(ValueError, match="has no 'labels'"):
         trainer_loss(ACLSLoss())({"logits": LOGITS}, None)
+    with pytest.raises(ValueError, match="give class_dim to trainer_loss"):
+        trainer_loss(ACLSLoss(class_dim=-1))
+    with pytest.raises(ValueError, match="Pass class_dim=-1"):
+        trainer_loss(ACLSLoss())({"logits": WORDS}, TOKENS)
+    with pytest.raises(ValueError, match=r"what trainer_scores makes, got \['logits'\]"):
+        trainer_metrics(SimpleNamespace(predictions={"logits": WORDS}, label_ids=TOKENS))
     with pytest.raises(ValueError, match=r"got \(6,\) and \(6,\)"):
         trainer_metrics(SimpleNamespace(predictions=np.zeros(6), label_ids=np.zeros(6)))
 

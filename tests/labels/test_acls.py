@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sfumato.labels import ACLSLoss, acls_loss, acls_penalty, cross_entropy_loss
-from sfumato.labels.acls_regulariser import is_ranked_wrongly
+from sfumato.labels.acls import is_ranked_wrongly
 from sfumato.ops.softmax import softmax_summary
 
 FORMS = ("paper", "gradient", "released")
@@ -73,6 +73,17 @@ def test_against_loop(form: Any) -> None:
     (slope,) = torch.autograd.grad(values.sum(), logits)
     expected = [_gradient_of_row(z, 3.0, 0.7, 0.2, form) for z in rows]
     np.testing.assert_allclose(slope, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_printed_equation_12_has_no_division_by_the_number_of_classes() -> None:
+    z = np.array([7.0, -2.0, 1.0, 3.5])
+    logits = torch.tensor(z[None], requires_grad=True)
+    value = acls_penalty(
+        logits, margin=3.0, predicted_weight=0.7, other_weight=0.2 * (len(z) - 1), form="gradient"
+    )
+    value.backward()
+    printed = [0.7 * (7 + 2 - 3), -0.2 * (7 + 2 - 3), -0.2 * (7 - 1 - 3), -0.2 * (7 - 3.5 - 3)]
+    np.testing.assert_allclose(logits.grad, [printed], rtol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "margin"), [("acls_m10", 10.0), ("acls_m6", 6.0)])
@@ -268,7 +279,10 @@ def test_released_average_over_ignored_is_not_repeated(golden: Callable[[str], A
         ({"condition": "never"}, "condition must be one of"),
         ({"condition": "ranking"}, "needs correctness"),
         ({"correctness": torch.rand(2)}, "correctness is used by"),
-        ({"condition": "ranking", "correctness": torch.rand(3)}, r"correctness must have shape"),
+        (
+            {"condition": "ranking", "correctness": torch.rand(3)},
+            r"correctness must hold one number",
+        ),
     ],
 )
 def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:

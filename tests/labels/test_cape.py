@@ -216,3 +216,26 @@ def test_compiled_is_eager() -> None:
     (gradient,) = torch.autograd.grad(value, logits)
     (expected,) = torch.autograd.grad(eager, logits)
     torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_the_module_converts(dtype: torch.dtype) -> None:
+    samples = 9000  # in float16 a count would stop growing at 2,048
+    index = torch.arange(samples)
+    logits, target = torch.eye(3).repeat(samples // 3, 1), index % 3
+    loss = CaPELoss(samples, num_bins=2).to(dtype)
+    for _ in range(2):
+        value = loss(logits.to(dtype), target, index)
+        loss.bins.end_epoch()
+    assert value.isfinite()
+    assert torch.equal(loss.bins.accuracy(index), torch.ones(samples))
+
+
+def test_an_ignored_sample_keeps_what_was_noted() -> None:
+    loss = CaPELoss(2, num_bins=1)
+    logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
+    loss(logits, torch.tensor([0, 1]), torch.tensor([0, 1]))
+    before = loss.bins.confidences.clone()
+    loss(2 * logits, torch.tensor([0, -100]), torch.tensor([0, 1]))
+    assert loss.bins.confidences[1] == before[1]
+    assert loss.bins.confidences[0] != before[0]

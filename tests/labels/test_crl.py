@@ -11,8 +11,13 @@ import torch
 from torch.autograd import gradcheck
 from torch.nn import functional as F
 
-from sfumato.labels.conditional_confidence import conditional_confidence_penalty
-from sfumato.labels.crl import ConfidenceKind, CRLLoss, crl_loss, ranking_penalty
+from sfumato.labels.crl import (
+    ConfidenceKind,
+    CRLLoss,
+    conditional_confidence_penalty,
+    crl_loss,
+    ranking_penalty,
+)
 
 KINDS: list[ConfidenceKind] = ["softmax", "margin", "entropy"]
 

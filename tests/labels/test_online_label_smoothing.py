@@ -108,3 +108,14 @@ def test_bad_parameters() -> None:
     logits, soft = torch.randn(2, 3), torch.eye(4)
     with pytest.raises(ValueError, match=r"soft_labels must have shape \(3, 3\)"):
         online_label_smoothing_loss(logits, torch.tensor([0, 1]), soft_labels=soft)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_soft_labels_do_not_depend_on_the_precision_of_the_module(dtype: torch.dtype) -> None:
+    plain, converted = OnlineLabelSmoothingLoss(4), OnlineLabelSmoothingLoss(4).to(dtype)
+    logits, target = torch.eye(4).repeat(300, 1), torch.arange(4).repeat(300)
+    for loss in (plain, converted):
+        loss(logits, target)
+        loss.end_epoch()
+    torch.testing.assert_close(converted.soft_labels, plain.soft_labels)
+    assert converted.soft_labels.sum(1).sub(1).abs().max() < 1e-6

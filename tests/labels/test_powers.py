@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sfumato.labels import adafocal_loss, bsce_loss, dual_focal_loss, flsd_loss, focal_loss
-from sfumato.labels._powers import power_of_miss
+from sfumato.labels.focal import power_of_miss
 
 SCALES = (1.0, 10.0, 30.0, 100.0, 1000.0)
 EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.3, 3.0)

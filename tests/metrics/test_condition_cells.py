@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sfumato.metrics import calibration_error
-from sfumato.metrics.condition_cells import CellScores
+from sfumato.metrics.robustness import CellScores
 
 CELLS, IMAGES = 15, 200
 

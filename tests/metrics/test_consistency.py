@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.corruptions import (
+from sfumato.metrics import (
     consistency,
     cross_entropy_consistency,
     flip_rate,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, alexnet_scores, corruption_ratio
+from sfumato.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS
+from sfumato.metrics import alexnet_scores, corruption_ratio
 
 
 def test_ratio_by_hand() -> None:

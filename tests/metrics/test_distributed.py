@@ -75,7 +75,7 @@ def test_two_processes(make: Make, tmp_path: Path) -> None:
             worker.kill()
     results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert results[0] == results[1]
-    exact = evaluate_predictions(target, probs=probs)
+    exact = evaluate_predictions(probs=probs, target=target)
     for name in ("accuracy", "nll", "ece", "mce", "overconfidence", "underconfidence"):
         assert results[0][name] == pytest.approx(exact[name]), name
     assert results[0]["aece"] == pytest.approx(exact["aece"], abs=1e-3)

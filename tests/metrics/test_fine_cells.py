@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sfumato._core.confidence_bins import bin_index
-from sfumato.metrics.fine_cells import cell_edges, cell_index, cells_per_unit
+from sfumato._core.statistics import bin_index
+from sfumato.metrics.groups import cell_edges, cell_index, cells_per_unit
 
 CPU = torch.device("cpu")
 BIN_COUNTS = [1, 7, 10, 15, 25, 64, 97, 100, 1000]

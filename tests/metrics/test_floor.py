@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sfumato.metrics import calibration_error, calibration_floor
-from sfumato.metrics.floor import binomial_deviation
+from sfumato.metrics.calibration import binomial_deviation
 
 
 def test_two_samples_by_hand() -> None:

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato._core.confidence_bins import bin_index
+from sfumato._core.statistics import bin_index
 from sfumato.metrics import compare_predictions, evaluate_predictions
-from sfumato.metrics.grouped_bootstrap import BLOCKS, confidence_cells, resample
-from sfumato.metrics.resampling import Evaluation
+from sfumato.metrics.evaluate import BLOCKS, Evaluation, confidence_cells
 
 
 def _predictions(samples: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -28,7 +27,7 @@ def _evaluation(logits: Tensor, labels: Tensor) -> Evaluation:
 
 def test_spread_and_centre_are_those_of_the_plain_bootstrap() -> None:
     evaluation = _evaluation(*_predictions(6000))
-    fast = resample(evaluation, 1000, generator=torch.Generator().manual_seed(1))
+    fast = evaluation.resample(1000, generator=torch.Generator().manual_seed(1), in_blocks=True)
     plain = evaluation.resample(1000, generator=torch.Generator().manual_seed(2))
     assert fast.keys() == plain.keys()
     for name, draws in plain.items():
@@ -42,7 +41,9 @@ def test_means_have_the_spread_of_theory() -> None:
     ratios = []
     for samples in range(2500, 2512):  # each number of samples has a partition of its own
         evaluation = _evaluation(*_predictions(samples, seed=samples))
-        draws = resample(evaluation, 150, generator=torch.Generator().manual_seed(samples))
+        draws = evaluation.resample(
+            150, generator=torch.Generator().manual_seed(samples), in_blocks=True
+        )
         losses = evaluation.samples.log_likelihood.double()
         ratios.append(float(draws["nll"].var() / (losses.var() / samples)))
     # One ratio scatters by 12 % (150 draws) and 3 % (partition): the mean of 12 by 3.5 %.
@@ -51,7 +52,7 @@ def test_means_have_the_spread_of_theory() -> None:
 
 def test_few_samples_are_drawn_one_by_one() -> None:
     evaluation = _evaluation(*_predictions(BLOCKS))
-    fast = resample(evaluation, 20, generator=torch.Generator().manual_seed(1))
+    fast = evaluation.resample(20, generator=torch.Generator().manual_seed(1), in_blocks=True)
     plain = evaluation.resample(20, generator=torch.Generator().manual_seed(1))
     assert all(torch.equal(fast[name], plain[name]) for name in plain)
 
@@ -64,7 +65,9 @@ def test_one_impossible_label_is_drawn_as_often_as_by_itself() -> None:
     evaluation = Evaluation(
         probs, labels, from_logits=False, num_bins=15, ignore_index=-100, validate=True
     )
-    draws = resample(evaluation, 2000, generator=torch.Generator().manual_seed(0))["nll"]
+    draws = evaluation.resample(2000, generator=torch.Generator().manual_seed(0), in_blocks=True)[
+        "nll"
+    ]
     assert float(draws.isfinite().double().mean()) == pytest.approx(math.exp(-1), abs=0.04)
 
 
@@ -74,10 +77,10 @@ def test_pairs_are_drawn_together() -> None:
     second = logits * 1.05 + noise
     generator = torch.Generator().manual_seed(0)
     found = compare_predictions(
-        labels, logits=(logits, second), resamples=500, generator=generator
+        logits=(logits, second), target=labels, resamples=500, generator=generator
     )["nll"]
     first_alone = evaluate_predictions(
-        labels, logits=logits, resamples=500, generator=torch.Generator().manual_seed(0)
+        logits=logits, target=labels, resamples=500, generator=torch.Generator().manual_seed(0)
     )["nll_interval"]
     assert found.high - found.low < 0.3 * (first_alone[1] - first_alone[0])
     change = torch.nn.functional.cross_entropy(second, labels, reduction="none")

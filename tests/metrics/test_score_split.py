@@ -15,7 +15,7 @@ from sfumato.metrics import (
     negative_log_likelihood,
     score_split,
 )
-from sfumato.metrics.score_split import Score
+from sfumato.metrics.scores import Score
 
 
 def draw(n: int = 800, factor: float = 2.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,19 +75,19 @@ def test_edges() -> None:
 def test_in_the_evaluation_with_intervals() -> None:
     probs, labels = draw(2500)  # more than 2,000: drawn in blocks
     settings = {"resamples": 60, "generator": torch.Generator().manual_seed(0)}
-    found = evaluate_predictions(labels, probs=probs, **settings)
+    found = evaluate_predictions(probs=probs, target=labels, **settings)
     for name in ("nll", "brier"):
         parts = score_split(probs, labels, score=name)  # type: ignore[arg-type]
         assert found[f"{name}_calibration"] == pytest.approx(float(parts.calibration))
         assert found[f"{name}_refinement"] == pytest.approx(float(parts.refinement))
         low, high = found[f"{name}_calibration_interval"]
         assert low < found[f"{name}_calibration"] < high
-    few = evaluate_predictions(labels[:200], probs=probs[:200], **settings)
+    few = evaluate_predictions(probs=probs[:200], target=labels[:200], **settings)
     low, high = few["nll_refinement_interval"]
     assert low < few["nll_refinement"] < high
     impossible = probs.clone()
     impossible[0] = torch.nn.functional.one_hot((labels[0] + 1) % 4, 4).double()
-    found = evaluate_predictions(labels, probs=impossible, resamples=20)
+    found = evaluate_predictions(probs=impossible, target=labels, resamples=20)
     assert np.isnan(found["nll_calibration"])
     assert np.isnan(found["nll_calibration_interval"]).all()
 
@@ -95,7 +95,7 @@ def test_in_the_evaluation_with_intervals() -> None:
 def test_logits_that_leave_no_probability() -> None:
     """exp(-200) is 0 in single precision; the parts of a likelihood that is finite are, too."""
     logits, labels = torch.tensor([[200.0, 0.0], [0.0, 3.0]]), torch.tensor([1, 1])
-    found = evaluate_predictions(labels, logits=logits)
+    found = evaluate_predictions(logits=logits, target=labels)
     assert found["nll_calibration"] + found["nll_refinement"] == pytest.approx(found["nll"])
     metric = StreamingScoreSplit(from_logits=True)
     metric.update(logits, labels)
@@ -104,8 +104,8 @@ def test_logits_that_leave_no_probability() -> None:
 
 def test_numpy_arrays_are_taken() -> None:
     probs, labels = draw(100)
-    found = evaluate_predictions(labels.numpy(), probs=probs.numpy())
-    assert found == evaluate_predictions(labels, probs=probs)
+    found = evaluate_predictions(probs=probs.numpy(), target=labels.numpy())
+    assert found == evaluate_predictions(probs=probs, target=labels)
     assert float(score_split(probs.numpy(), labels.numpy()).score) == pytest.approx(found["nll"])
 
 

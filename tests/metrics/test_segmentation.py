@@ -57,3 +57,14 @@ def test_edges() -> None:
         MeanIoU(3).update(PREDICTIONS, TARGET)
     with pytest.raises(ValueError, match="got 7 at position"):
         mean_iou(PREDICTIONS, torch.tensor([0, 1, 7, 0]))
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float64])
+def test_nan_is_refused_where_it_counts(kind: torch.dtype) -> None:
+    logits, target = torch.randn(2, 3, 4, 4).to(kind), torch.randint(3, (2, 4, 4))
+    logits[1, 2, 0, 3] = torch.nan
+    for measure in (mean_iou, MeanIoU(3).update):
+        with pytest.raises(ValueError, match=r"must hold no NaN at sample \(1, 0, 3\)"):
+            measure(logits, target)
+    target[1, 0, 3] = -100
+    assert 0 <= float(mean_iou(logits, target)) <= 1

@@ -7,6 +7,8 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 import sfumato.metrics
+import sfumato.metrics as m
 from sfumato.metrics import (
     Accuracy,
     BrierScore,
@@ -53,7 +56,7 @@ def test_collection_shares_one_state(make: Make) -> None:
         metrics.update(part, labels)
     groups = sorted(map(len, metrics.compute_groups.values()))
     assert groups == [1, 8]  # Brier alone; all others from one histogram
-    values, exact = metrics.compute(), evaluate_predictions(target, probs=probs)
+    values, exact = metrics.compute(), evaluate_predictions(probs=probs, target=target)
     for name in values.keys() & exact.keys():
         assert float(values[name]) == pytest.approx(exact[name], abs=1e-3), name
     hundred = calibration_error(probs, target, num_bins=100)
@@ -128,7 +131,7 @@ def test_from_logits_dense_and_ignored() -> None:
     metric = StreamingEvaluation(from_logits=True, ignore_index=255)
     for i in range(4):
         metric.update(logits[i : i + 1], target[i : i + 1])
-    exact = evaluate_predictions(target, logits=logits, ignore_index=255)
+    exact = evaluate_predictions(logits=logits, target=target, ignore_index=255)
     values = metric.compute()
     for name in ("accuracy", "nll", "ece", "mce", "overconfidence", "underconfidence"):
         assert float(values[name]) == pytest.approx(exact[name], abs=1e-6), name
@@ -193,3 +196,48 @@ def test_ranking_is_the_same_with_and_without_kernels(monkeypatch: pytest.Monkey
         found.append(float(metric.compute()))
         monkeypatch.setattr("sfumato.ops.library.library", lambda: None)
     assert found[0] == pytest.approx(found[1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        m.CalibrationError,
+        m.StreamingEvaluation,
+        m.BrierScore,
+        m.TopKAccuracy,
+        m.StreamingScoreSplit,
+        partial(m.ClasswiseCalibrationError, 6),
+    ],
+)
+def test_probabilities_are_refused_as_logits(make: Callable[..., Any]) -> None:
+    probs = torch.randn(8, 6, generator=torch.Generator().manual_seed(0)).softmax(1)
+    target = torch.arange(8) % 6
+    with pytest.raises(ValueError, match=r"got probabilities.*leave out from_logits=True"):
+        make(from_logits=True).update(probs, target)
+    make(from_logits=True).update(probs.log(), target)
+    make(from_logits=True, any_logits=True).update(probs, target)
+    make(from_logits=True, validate=False).update(probs, target)
+    make().update(probs, target)
+
+
+@pytest.mark.parametrize(
+    ("stream", "function"),
+    [(m.ExcessAURC, m.excess_aurc), (m.AccuracyAtCoverage, m.accuracy_at_coverage)],
+)
+def test_shares_are_no_single_sample(
+    stream: Callable[[], Any], function: Callable[..., Tensor], make: Make
+) -> None:
+    probs, target = make(1000, 5)
+    share = torch.full((1000,), 1e-3)
+    metric = stream()
+    metric.update(probs, target, share)
+    expected = function(probs, target, sample_weight=share)
+    torch.testing.assert_close(metric.compute(), expected, atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize("stream", [Accuracy, NegativeLogLikelihood])
+def test_no_interval_for_shares(stream: Callable[[], Any], make: Make) -> None:
+    metric = stream()
+    metric.update(*make(400, 5), torch.full((400,), 1 / 400))
+    with pytest.raises(ValueError, match="weights that are whole numbers"):
+        metric.interval()

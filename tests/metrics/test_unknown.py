@@ -52,9 +52,9 @@ def test_every_calibration_error_gives_nan(norm: str, binning: str, probs: Tenso
 
 
 def test_all_at_once_gives_nan(probs: Tensor) -> None:
-    found = metrics.evaluate_predictions(TARGET, probs=probs, validate=False)
+    found = metrics.evaluate_predictions(probs=probs, target=TARGET, validate=False)
     assert all(math.isnan(value) for value in found.values())
-    found = metrics.evaluate_predictions(TARGET, logits=probs.log(), validate=False)
+    found = metrics.evaluate_predictions(logits=probs.log(), target=TARGET, validate=False)
     assert all(math.isnan(value) for value in found.values())
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from sfumato.models import GlobalMedianPool2d, classifier
+from sfumato.models import classifier
+from sfumato.models.layers import GlobalMedianPool2d
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 7])

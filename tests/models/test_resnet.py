@@ -16,7 +16,7 @@ from torchvision import models
 
 from sfumato.features import Smooth
 from sfumato.models import resnet
-from sfumato.models.residual import PreactivationResidual, Projection, Residual
+from sfumato.models.layers import PreactivationResidual, Projection, Residual
 from sfumato.predictions import MCDropout
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.models import GPCN, gpcn, text_transformer
-from sfumato.models.text_transformer import positions
+from sfumato.models.text import positions
 from sfumato.predictions import MCDropout
 
 Build = Callable[..., nn.Module]

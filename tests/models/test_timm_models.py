@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from sfumato.engine.config.networks import check_pretrained
 from sfumato.models import timm_model
 
 timm = pytest.importorskip("timm")
@@ -41,8 +42,8 @@ def test_pretrained_weights_are_fetched_by_timm_alone(monkeypatch: pytest.Monkey
     monkeypatch.setattr(timm, "create_model", stub)
     timm_model("resnet18", num_classes=4)
     assert asked == [("resnet18", False, 4)]
-    timm_model("resnet18", num_classes=4, pretrained=True)
-    assert asked[-1] == ("resnet18", True, 4)
+    timm_model("resnet18.a1_in1k", num_classes=4, pretrained=True)
+    assert asked[-1] == ("resnet18.a1_in1k", True, 4)
 
 
 def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +57,15 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(timm, "create_model", stub)
     with pytest.raises(ConnectionError, match=r"no route to host.*weights: FILE"):
+        timm_model("resnet18.a1_in1k", num_classes=4, pretrained=True)
+
+
+def test_several_sets_of_weights_need_a_tag() -> None:
+    with pytest.raises(ValueError, match=r"timm has \d+ sets .*as timm:resnet18\.a1_in1k"):
         timm_model("resnet18", num_classes=4, pretrained=True)
+    with pytest.raises(ValueError, match=r"it has .*16_224\.augreg_in21k_ft_in1k"):
+        check_pretrained("timm:vit_base_patch16_224", True)
+    check_pretrained("timm:vit_base_patch16_224.augreg_in21k_ft_in1k", True)
 
 
 def test_without_timm_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

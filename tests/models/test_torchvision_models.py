@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torchvision import models
 
-from sfumato.engine.config.library_networks import check_pretrained
+from sfumato.engine.config.networks import check_pretrained, torchvision_network
 from sfumato.models import torchvision_model, torchvision_segmentation
-from sfumato.models.torchvision_segmentation import backbone_of
+from sfumato.models.libraries import backbone_of
 
 
 def test_builds_with_the_wanted_classes() -> None:
@@ -65,7 +65,7 @@ def test_a_failed_download_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_torchvision_does_not_have() -> None:
-    with pytest.raises(ValueError, match=r"no model 'resnt50' \(did you mean resnet50"):
+    with pytest.raises(ValueError, match=r"no classifier 'resnt50' \(did you mean resnet50"):
         torchvision_model("resnt50", num_classes=7)
     with pytest.raises(ValueError, match="no weights 'BEST' of resnet18; it has IMAGENET1K_V1"):
         torchvision_model("resnet18", num_classes=7, weights="BEST")
@@ -99,3 +99,15 @@ def test_a_segmentation_network_starts_from_the_weights_of_a_classifier(
         )
     with pytest.raises(ValueError, match="torchvision has no weights 'BEST' of"):
         check_pretrained(f"torchvision:{name}", None, "BEST")
+
+
+def test_true_does_not_choose_among_several_sets_of_weights() -> None:
+    with pytest.raises(ValueError, match=r"pretrained: true .*IMAGENET1K_V1, IMAGENET1K_V2: name"):
+        check_pretrained("torchvision:resnet50", True)
+    with pytest.raises(ValueError, match=r"weights_backbone: true .*as weights_backbone: IMAGENET"):
+        check_pretrained("torchvision:deeplabv3_resnet50", None, True)
+    check_pretrained("torchvision:resnet18", True)  # the only set there is
+    check_pretrained("torchvision:resnet50", "IMAGENET1K_V1")
+    options: dict[str, Any] = {"num_classes": 3, "in_channels": 3, "data_size": (32, 32)}
+    with pytest.raises(ValueError, match="pretrained: true does not say which weights"):
+        torchvision_network("resnet50", pretrained=True, **options)

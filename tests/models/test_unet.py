@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from sfumato.features import Smooth
-from sfumato.models import PixelLogits, torchvision_segmentation, unet
+from sfumato.models import torchvision_segmentation, unet
+from sfumato.models.libraries import PixelLogits
 from sfumato.predictions import MCDropout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 from torchvision import models
 
 from sfumato.features import Smooth
-from sfumato.models import vgg
+from sfumato.models import resnet, vgg
 
 
 @pytest.mark.parametrize("depth", [16, 19])
@@ -83,3 +84,12 @@ def test_bad_input() -> None:
         vgg(11, num_classes=4)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="kind must be one of"):
         vgg(16, num_classes=4, kind="wide")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("build", [partial(vgg, 16, width=4), partial(resnet, 18, width=4)])
+def test_relu6_is_everywhere(build: Any) -> None:
+    """Also between the linear layers of the head, as in appendix C.3 of the smoothing paper."""
+    network = build(num_classes=4, head="mlp", activation="relu6")
+    kinds = {type(each) for each in network.modules()}
+    assert nn.ReLU6 in kinds
+    assert nn.ReLU not in kinds

@@ -11,7 +11,7 @@ from torch import nn
 
 from sfumato.features import add_dropout, add_smoothing
 from sfumato.models import fit_weights, read_weights, resnet, torchvision_segmentation, unet
-from sfumato.models.final_layer import final_layers
+from sfumato.models.weights import final_layers
 
 
 def _tiny(classes: int = 10, seed: int = 0) -> nn.Module:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from sfumato.metrics.scored_samples import score
+from sfumato.metrics.groups import score
 from sfumato.ops import library as native
-from sfumato.ops.histogram import can_deposit
+from sfumato.ops.library import can_deposit
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no compiled kernels here")
 

@@ -12,8 +12,14 @@ from torch import Tensor
 
 import sfumato.functional as SF
 from sfumato.ops import library
-from sfumato.ops.plain_softmax import PlainSoftmax, valid_entries
-from sfumato.ops.softmax import Also, ReadSoftmax, SoftmaxSummary, softmax_summary
+from sfumato.ops.softmax import (
+    Also,
+    PlainSoftmax,
+    ReadSoftmax,
+    SoftmaxSummary,
+    softmax_summary,
+    valid_entries,
+)
 
 with_kernels = pytest.mark.skipif(library.library() is None, reason="no compiled kernels here")
 
@@ -58,6 +64,8 @@ LAYOUTS: dict[str, Callable[[], Tensor]] = {
     "many rows": lambda: torch.randn(300, 40),
     "columns": lambda: torch.randn(5, 11).t(),
     "sequence": lambda: torch.randn(3, 5, 7),
+    "words": lambda: torch.randn(3, 7, 5).movedim(-1, 1),
+    "words of a vocabulary": lambda: torch.randn(2, 3, 600).movedim(-1, 1),
     "maps": lambda: torch.randn(3, 5, 4, 33),
     "large maps": lambda: torch.randn(2, 21, 13, 29),
     "channels last": lambda: torch.randn(3, 5, 4, 3).to(memory_format=torch.channels_last),

@@ -1,4 +1,4 @@
-"""Random images, label maps and texts, as many classes and as large as those of the papers' sets.
+"""Random images, masks and texts, as many classes and as large as those of the papers' sets.
 
 The files of `studies/papers` are run on them: a study names a function here by its import path.
 """

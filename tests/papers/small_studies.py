@@ -82,6 +82,6 @@ def _quick(evaluate: Mapping[str, Any]) -> dict[str, Any]:
         "severities": [1],
         "perturbations": ["translate"],
         "ensemble_sizes": [1, 2],
-        "also": dict.fromkeys(evaluate.get("also", ()), SETS["folder"]),
+        "also": {key: SETS[data["name"]] for key, data in evaluate.get("also", {}).items()},
     }
     return {key: said.get(key, value) for key, value in evaluate.items()}

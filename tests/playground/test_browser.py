@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato.engine.config.parts import PARTS
+from sfumato.engine.config.components import COMPONENTS
 from sfumato.features import smooth_features
 from sfumato.inputs import blur_label_decay, diffuse, dissipate, noise_label_decay
 from sfumato.metrics import calibration_error, calibration_floor
-from sfumato.metrics.intervals import centred_interval
+from sfumato.metrics.evaluate import centred_interval
 from sfumato.predictions import risk_threshold
 
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def test_every_loss_of_single_entries_has_its_equation(page: Page) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_are_the_librarys(page: Page, name: str) -> None:
-    part = next(part for part in PARTS if part.kind == "loss" and part.name == name)
+    part = next(part for part in COMPONENTS if part.kind == "loss" and part.name == name)
     defaults = {key: option.default for key, option in part.options.items()}
     others = {"margin": 4.0, "smoothing": 0.2, "gamma": 2.5, "weight": 0.7, "rho": 2.0}
     options = [{}, *({key: value} for key, value in others.items() if is_number(defaults.get(key)))]
@@ -133,7 +133,12 @@ def test_calibration(page: Page, sharpness: float, risk: float) -> None:
     draws = torch.tensor(interval["draws"], dtype=torch.float64)
     expected = centred_interval(draws, measured, level=0.95, bounds=(0.0, 1.0))
     assert (interval["low"], interval["high"]) == pytest.approx(expected, rel=1e-9)
-    accepted = risk_threshold(probs.amax(1), probs.argmax(1) == target, target_risk=risk)
+    accepted = risk_threshold(
+        probs.amax(1),
+        probs.argmax(1) == target,
+        target_risk=risk,
+        thresholds=page.execute_script("return GRID"),
+    )
     found = page.execute_script("return riskThreshold(said, arguments[0])", risk)
     if accepted.confidence is None:
         assert found is None

@@ -26,11 +26,13 @@ def draw(n: int, factor: float) -> tuple[Tensor, Tensor]:
 def test_large_logits_have_a_finite_likelihood(factor: float) -> None:
     logits, labels = draw(300, factor=factor)
     methods = ("temperature", "isotonic")
-    table = choose_calibrator(labels, logits=logits, methods=methods, folds=2).report["table"]
+    table = choose_calibrator(logits=logits, target=labels, methods=methods, folds=2).report[
+        "table"
+    ]
     assert table["none"]["nll"] == pytest.approx(float(F.cross_entropy(logits, labels)))
     assert all(np.isfinite(row["nll"]) for row in table.values())
     probs = logits.softmax(1)  # of which many are 0
-    table = choose_calibrator(labels, probs=probs, methods=methods, folds=2).report["table"]
+    table = choose_calibrator(probs=probs, target=labels, methods=methods, folds=2).report["table"]
     assert np.isinf(table["none"]["nll"])
     assert np.isfinite(table["isotonic"]["nll"])
 
@@ -40,7 +42,7 @@ def test_isotonic_by_the_equation_of_the_document(tmp_path: Path) -> None:
     logits, labels = draw(400, factor=30)
     probs = logits.softmax(1).numpy().round(2)
     probs /= probs.sum(1, keepdims=True)
-    found = choose_calibrator(labels, probs=probs, methods=("isotonic",), folds=2)
+    found = choose_calibrator(probs=probs, target=labels, methods=("isotonic",), folds=2)
     assert found.method == "isotonic"
     found.save(tmp_path / "c.json")
     content = json.loads((tmp_path / "c.json").read_text())
@@ -52,4 +54,4 @@ def test_isotonic_by_the_equation_of_the_document(tmp_path: Path) -> None:
     g = np.stack([np.interp(x, stated, seen) for x, stated, seen in curves], 1)
     r = np.where(g.sum(1, keepdims=True) > 0, g / g.sum(1, keepdims=True), 1 / classes)
     expected = (1 - s) * r + s / classes
-    np.testing.assert_allclose(found.predict_proba(given), expected, atol=1e-9)
+    np.testing.assert_allclose(found.predict_proba(probs=given), expected, atol=1e-9)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
+import torch
 
+from sfumato.auditing.files import ConfidenceFile
+from sfumato.auditing.judge import drift_of
+from sfumato.auditing.totals import Batch, TimeSums
 from sfumato.predictions import CalibrationAlarm, calibration_over_time, expected_accuracy
 
 
@@ -87,14 +93,14 @@ def test_band_holds_all_periods_together() -> None:
     off = 0
     for seed in range(100):
         confidence, correct = stream(seed, 2000)
-        rows = calibration_over_time(np.arange(2000), confidence, correct, periods=10)
+        rows = calibration_over_time(confidence, correct, time=np.arange(2000), periods=10)
         off += any(row.is_off for row in rows)
     assert off <= 12  # 5 expected, more than that once in 200 times
     confidence, correct = stream(0, 2000)
     correct[1500:] = False
     order = np.random.default_rng(0).permutation(2000)
     dates = (np.datetime64("2024-01-01") + np.arange(2000))[order]
-    rows = calibration_over_time(dates, confidence[order], correct[order], periods=4)
+    rows = calibration_over_time(confidence[order], correct[order], time=dates, periods=4)
     assert [row.is_off for row in rows] == [False, False, False, True]
     assert rows[-1].start == np.datetime64("2024-01-01") + np.timedelta64(1500, "D")
     assert rows[-1].accuracy == 0
@@ -111,10 +117,72 @@ def test_expected_accuracy_covers() -> None:
     assert "calibrated" in found.assumption
 
 
+@pytest.mark.parametrize(
+    ("count", "gap"),
+    [
+        case if case in ((60, -0.2), (400, 0.4)) else pytest.param(*case, marks=pytest.mark.slow)
+        for case in product((60, 400), (0.0, 0.05, -0.2, 0.4))
+    ],
+)
+def test_no_change_raises_few_alarms_however_far_off_the_model_is(count: int, gap: float) -> None:
+    """With a tolerance of 0, so that nothing but the guarantee keeps it quiet."""
+    raised, missed = 0, 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        confidence = rng.uniform(0.5, 0.8, count + 3000)
+        correct = rng.random(len(confidence)) < confidence - gap
+        first = (confidence[:count], correct[:count])
+        alarm = CalibrationAlarm(0.1, tolerance=0.0, reference=first)
+        low, high = alarm.reference_interval
+        missed += not low <= gap <= high
+        raised += alarm.update(confidence[count:], correct[count:]).raised
+    assert missed <= 14  # of 7.5 at most
+    assert raised <= 22  # of 15 at most
+
+
+def test_an_audit_holds_its_level_over_both_alarms() -> None:
+    """Calibrated, and off from the start: no drift, so at most 5 % may be told of one."""
+    changes, gaps = 0, 0
+    for seed in range(120):
+        rng = np.random.default_rng(seed)
+        confidence = rng.uniform(0.5, 0.95, 2000)
+        for gap in (0.0, 0.3):
+            file = ConfidenceFile(
+                name="model",
+                confidence=torch.from_numpy(confidence),
+                correct=torch.from_numpy(rng.random(2000) < confidence - gap),
+                times=torch.arange(2000, dtype=torch.float64) * 3600,
+                is_dated=True,
+            )
+            sums = TimeSums()
+            batch = Batch(file)
+            sums.add(batch)
+            drift = drift_of(file, batch.found, sums.named())
+            assert drift is not None
+            changes += drift["alarm"] is not None
+            gaps += gap == 0 and (
+                drift["from_start"] or drift["miscalibration"]["after"] is not None
+            )
+            assert drift["from_start"] or gap == 0
+    assert changes + gaps <= 12  # of 120 calibrated and 120 steady ones, 12 at most
+
+
+def test_nothing_new_changes_nothing() -> None:
+    alarm = CalibrationAlarm().update([0.9] * 40, [1] * 40)
+    before = alarm.evidence
+    for confidence, correct in (([], []), (np.empty(0), np.empty(0)), (torch.empty(0), [])):
+        assert alarm.update(confidence, correct) is alarm
+    assert (alarm.seen, alarm.evidence) == (40, before)
+    with pytest.raises(ValueError, match=r"confidence must be \(N,\) with N >= 1"):
+        alarm.update([], [1])
+
+
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="alpha must be below 1"):
         CalibrationAlarm(1.0)
     with pytest.raises(ValueError, match=r"confidence must be numbers in \[0, 1\]"):
         CalibrationAlarm().update([2.0], [1])
+    with pytest.raises(ValueError, match="num_bins must be 1 with a reference"):
+        CalibrationAlarm(num_bins=2, reference=([0.5], [1]))
     with pytest.raises(ValueError, match=r"time must be \(2,\)"):
-        calibration_over_time([1], [0.5, 0.5], [1, 0])
+        calibration_over_time([0.5, 0.5], [1, 0], time=[1])

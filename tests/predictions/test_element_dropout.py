@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sfumato.predictions.element_dropout import element_dropout
+from sfumato.predictions.sampling import element_dropout
 
 
 def _dropped(shape: tuple[int, ...], rate: float, seed: int = 0) -> Tensor:

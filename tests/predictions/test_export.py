@@ -47,7 +47,7 @@ def _shipped(name: str) -> nn.Module:
         pytest.importorskip("sklearn")
     scaler = SCALERS[name]()
     if "order" not in name and name != "centred":
-        scaler.fit(LOGITS, TARGET)  # type: ignore[operator]
+        scaler.fit(logits=LOGITS, target=TARGET)  # type: ignore[operator]
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(5, 4), scaler, nn.Softmax(1)).eval()
 
@@ -79,9 +79,9 @@ def test_onnx(name: str, tmp_path: Path) -> None:
 
 def test_the_exported_temperature_is_a_buffer() -> None:
     """Another temperature can be loaded into what was exported."""
-    scaler = TemperatureScaler().fit(LOGITS, TARGET)
+    scaler = TemperatureScaler().fit(logits=LOGITS, target=TARGET)
     exported = torch.export.export(scaler, (LOGITS,)).module()
-    other = TemperatureScaler().fit(LOGITS * 2, TARGET)
+    other = TemperatureScaler().fit(logits=LOGITS * 2, target=TARGET)
     exported.load_state_dict(other.state_dict())
     torch.testing.assert_close(exported(LOGITS), other(LOGITS))
 
@@ -90,7 +90,7 @@ def test_the_exported_temperature_is_a_buffer() -> None:
 def test_unfitted_scalers_are_refused_and_loaded_ones_work(make: type[nn.Module]) -> None:
     with pytest.raises(Exception, match="call fit"):
         torch.export.export(make(), (LOGITS,), strict=False)
-    fitted = make().fit(LOGITS, TARGET)  # type: ignore[operator]
+    fitted = make().fit(logits=LOGITS, target=TARGET)  # type: ignore[operator]
     nested = nn.Sequential(nn.Identity(), make())
     nested.load_state_dict({f"1.{key}": value for key, value in fitted.state_dict().items()})
     assert torch.equal(nested(LOGITS), fitted(LOGITS))

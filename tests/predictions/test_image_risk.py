@@ -14,10 +14,13 @@ from sfumato.predictions import (
     decision_thresholds,
     risk_threshold,
 )
-from sfumato.predictions.image_evidence import (
+from sfumato.predictions.decisions import (
+    THRESHOLDS,
+    _start_of_images,
     accepted_counts,
     evidence_bound,
     evidence_bounds,
+    image_numbers,
     image_steps,
     images_at,
     log_evidence,
@@ -109,7 +112,7 @@ def test_nothing_right_or_nothing_accepted_bounds_nothing() -> None:
     assert found.most_per_image == 10
 
 
-def test_names_numbers_and_order_are_one() -> None:
+def test_names_and_numbers_in_any_order() -> None:
     image, confidence, wrong = _detections(3, 2000)
     found = risk_threshold(confidence, ~wrong, target_risk=0.3, images=image)
     assert found.confidence is not None
@@ -117,10 +120,15 @@ def test_names_numbers_and_order_are_one() -> None:
     assert found.risk_bound <= 0.3
     assert found.images == len(set(image[confidence >= found.confidence].tolist()))
     order = RNG(4).permutation(len(image))
-    names = [f"photo {number}" for number in image[order]]
-    again = risk_threshold(confidence[order], ~wrong[order], target_risk=0.3, images=names)
+    again = risk_threshold(confidence[order], ~wrong[order], target_risk=0.3, images=image[order])
     assert again.confidence == found.confidence
     assert again.risk_bound == pytest.approx(found.risk_bound)
+    names = [f"photo {number}" for number in image]
+    named = risk_threshold(confidence, ~wrong, target_risk=0.3, images=names)
+    again = risk_threshold(
+        confidence[order], ~wrong[order], target_risk=0.3, images=[names[n] for n in order]
+    )
+    assert again.confidence == named.confidence
 
 
 def test_copies_of_a_prediction_are_no_evidence() -> None:
@@ -146,7 +154,7 @@ def test_classes_and_two_thresholds_take_images() -> None:
     )
     predicted = image % 2
     found = class_risk_thresholds(
-        confidence, correct, predicted, target_risk=0.2, images=image, most_per_image=3
+        confidence, correct, predicted=predicted, target_risk=0.2, images=image, most_per_image=3
     )
     chosen = predicted == 1
     assert found[1] == risk_threshold(
@@ -157,6 +165,30 @@ def test_classes_and_two_thresholds_take_images() -> None:
         images=image[chosen],
         most_per_image=3,
     )
+
+
+def test_whole_images_choose_and_the_others_test() -> None:
+    image, confidence, wrong = _detections(7, 3000)
+    grid = torch.tensor(THRESHOLDS, dtype=torch.float64)
+    rows = (image_numbers(image, len(image)), torch.from_numpy(confidence), torch.from_numpy(wrong))
+    steps = image_steps(*rows, grid)
+    tested, starts = _start_of_images(steps, len(grid), 0.3, 0.05, 10)
+    ((start, level),) = starts.items()
+    assert level == 0.05
+    images = int(steps.is_first.sum())
+    share = 0.1 * (2000 / images) ** 0.5
+    chose = images - int(tested.is_first.sum())
+    assert abs(chose - images * share) < 4 * (images * share) ** 0.5
+    inside = torch.isin(steps.draw[steps.is_first], tested.draw)  # in the order of the numbers
+    kept = torch.isin(rows[0], rows[0].unique()[inside])
+    alone = image_steps(*(row[kept] for row in rows), grid)
+    assert torch.equal(alone.kept, tested.kept)  # all steps of an image, or none
+    passes = log_evidence(tested, len(grid), 0.3, 10) >= math.log(20)
+    failed = (~passes[start:]).nonzero().flatten().tolist()
+    end = start + failed[0] - 1 if failed else len(grid) - 1
+    found = risk_threshold(confidence, ~wrong, target_risk=0.3, images=image)
+    assert found.confidence == THRESHOLDS[end]
+    assert found.risk_bound == pytest.approx(evidence_bound(*images_at(tested, end), 0.05, 10))
 
 
 def test_bad_input() -> None:

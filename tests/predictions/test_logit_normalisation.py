@@ -65,7 +65,7 @@ def test_huge_and_equal_logits(dtype: torch.dtype) -> None:
 
 def test_restores_the_order_of_confidences() -> None:
     logits, labels = _label_smoothed()
-    scorer = LogitNormaliser().fit(logits, labels)
+    scorer = LogitNormaliser().fit(logits=logits, target=labels)
     wrong = (logits.argmax(1) != labels).double()
     before = _risk_coverage_area(logits.softmax(1).amax(1), wrong)
     after = _risk_coverage_area(scorer.confidence(logits), wrong)
@@ -80,7 +80,7 @@ def test_softmax_wins_where_it_ranks_best() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(20_000, 10, generator=generator) * 2
     labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    scorer = LogitNormaliser().fit(logits, labels)
+    scorer = LogitNormaliser().fit(logits=logits, target=labels)
     assert scorer.order is None
     assert torch.allclose(scorer.confidence(logits), logits.softmax(1).amax(1).log(), atol=1e-6)
     other = LogitNormaliser()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import optimize, stats
 
 from sfumato.predictions import (
     class_risk_thresholds,
     decision_thresholds,
+    decisions,
     risk_threshold,
     risk_threshold_of_counts,
 )
@@ -60,18 +61,71 @@ def test_confidences_that_are_all_low(confidence: float) -> None:
     assert 0.03 < found.confidence < 0.06
 
 
-def test_levels_of_all_starts_add_up_to_delta() -> None:
-    """Nothing accepted is no test passed: the level of the starts above the data is lost."""
-    kept = torch.zeros(2102, dtype=torch.int64)
-    kept[-1] = 40
-    needed = stats.binom.cdf(0, 40, 0.1)  # 0.0148, above the fortieth of delta at 0
-    settings = {"target_risk": 0.1, "delta": 0.5}
-    wrong = torch.zeros_like(kept)
-    assert 0.5 / 40 < needed < 0.5
-    assert risk_threshold_of_counts(kept, wrong, 40, **settings).confidence is None
-    everywhere = risk_threshold_of_counts(torch.full_like(kept, 5000), wrong, 5000, **settings)
-    assert everywhere.confidence == 0.0
-    assert everywhere.risk_bound == pytest.approx(1 - 0.5 ** (1 / 5000))  # all of delta arrived
+def _loop(kept: list[int], wrong: list[int], start: int, target: float, delta: float) -> int | None:
+    """The last place of a fixed sequence from `start`, with SciPy's binomial."""
+    found = None
+    for place in range(start, len(kept)):
+        if kept[place] == 0 or stats.binom.cdf(wrong[place], kept[place], target) > delta:
+            break
+        found = place
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_rows_that_did_not_choose_test_downwards(seed: int) -> None:
+    rng = RNG(seed)
+    cells = rng.multinomial(1500, np.full(2102, 1 / 2102))
+    errors = rng.binomial(cells, np.linspace(0, 0.3, 2102))
+    kept, wrong = (torch.from_numpy(x.cumsum()) for x in (cells, errors))
+    chosen = decisions._drawn_rows(kept, wrong)
+    tested = (kept - chosen[0], wrong - chosen[1])
+    starts = decisions._start_of_counts(*chosen, tested[0], 0.1, 0.05)
+    ((start, level),) = starts.items()
+    assert level == 0.05  # the whole of it, at one place
+    place = _loop(*(x.tolist() for x in tested), start, 0.1, 0.05)
+    found = risk_threshold_of_counts(kept, wrong, 1500, target_risk=0.1)
+    assert place is not None
+    assert found.confidence == decisions.THRESHOLDS[place]
+    assert (found.accepted, found.errors) == (int(kept[place]), int(wrong[place]))
+    exact = stats.beta.ppf(0.95, int(tested[1][place]) + 1, int((tested[0] - tested[1])[place]))
+    assert found.risk_bound == pytest.approx(exact)
+
+
+def test_who_chooses_is_binomial_and_the_same_for_the_same_counts() -> None:
+    """A fifth of each cell, right ones and wrong ones alike, whatever the order of rows was."""
+    right, wrong = torch.full((2102,), 4), torch.full((2102,), 2)
+    drawn = [decisions._drawn_rows((right + wrong + n).cumsum(0), wrong.cumsum(0)) for n in (0, 0)]
+    assert torch.equal(drawn[0][0], drawn[1][0])
+    share = 0.2 * (2000 / (6 * 2102)) ** 0.5
+    for counts, each in zip((6, 2), drawn[0], strict=True):
+        cells = each.diff(prepend=torch.zeros(1, dtype=torch.int64))
+        assert int(cells.min()) >= 0
+        assert int(cells.max()) <= counts
+        mean, spread = 2102 * counts * share, (2102 * counts * share * (1 - share)) ** 0.5
+        assert abs(int(each[-1]) - mean) < 4 * spread
+    rng = RNG(5)
+    confidence = rng.random(3000)
+    correct = rng.random(3000) < confidence
+    order = rng.permutation(3000)
+    found = risk_threshold(confidence, correct, target_risk=0.2)
+    assert found == risk_threshold(confidence[order], correct[order], target_risk=0.2)
+
+
+def test_the_fitted_curve_is_the_maximum_of_the_likelihood() -> None:
+    rng = RNG(6)
+    count = rng.integers(0, 4, 500)
+    errors = rng.binomial(count, 1 / (1 + np.exp(2 - 0.008 * np.arange(500))))
+    found = decisions._fitted_errors(torch.tensor(count).double(), torch.tensor(errors).double())
+    place = np.arange(500) / 300
+    place -= (place * count).sum() / count.sum()
+
+    def loss(x: np.ndarray) -> float:
+        line = x[0] + x[1] * place
+        return float((count * np.logaddexp(0, line) - errors * line).sum() + 0.05 * x[1] ** 2)
+
+    best = optimize.minimize(loss, np.zeros(2), tol=1e-12).x
+    expected = count / (1 + np.exp(-best[0] - best[1] * place))
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
 
 
 def test_counts_and_kinds_of_arrays_agree() -> None:
@@ -95,6 +149,9 @@ def _breaks(draw: str, trial: int) -> bool:
     confidence = rng.uniform(size=n)
     if draw == "low, and just above the target everywhere":
         confidence, chance, risk = 0.2 * confidence, np.full(n, 0.899), lambda _: 0.101
+    elif draw == "two confidences":  # one of them twice as often, both just above the target
+        confidence = np.where(confidence < 1 / 3, 0.99, 0.9)
+        chance, risk = np.full(n, 0.899), lambda _: 0.101
     elif draw == "calibrated":
         chance, risk = confidence, lambda t: (1 - t) / 2
     elif draw == "just above the target everywhere":
@@ -121,6 +178,7 @@ def test_promise_is_kept_where_every_threshold_is_a_little_too_risky(where: str)
         "just above the target everywhere",
         "low, and just above the target everywhere",
         "misleading at the top",
+        "two confidences",
     ],
 )
 def test_promise_is_broken_in_at_most_delta_of_a_thousand_draws(draw: str) -> None:
@@ -134,7 +192,7 @@ def test_classes_share_delta() -> None:
     confidence = rng.uniform(0.5, 1, 3000)
     predicted = rng.integers(0, 2, 3000)
     correct = rng.random(3000) < np.where(predicted == 0, 0.99, 0.5)
-    found = class_risk_thresholds(confidence, correct, predicted, target_risk=0.05)
+    found = class_risk_thresholds(confidence, correct, predicted=predicted, target_risk=0.05)
     assert set(found) == {0, 1}
     assert found[0].coverage == 1.0
     assert found[1].confidence is None
@@ -174,3 +232,7 @@ def test_bad_input() -> None:
         risk_threshold_of_counts(torch.tensor([1]), torch.tensor([0]), 1, target_risk=0.1)
     with pytest.raises(TypeError, match="confidence must be numbers"):
         risk_threshold(["high"], [1], target_risk=0.1)
+    with pytest.raises(ValueError, match="thresholds must be finite, got nan at position 1"):
+        risk_threshold([0.5], [1], target_risk=0.1, thresholds=[0.9, float("nan"), 0.5])
+    with pytest.raises(ValueError, match="images must be names or numbers, got nan at position 0"):
+        risk_threshold([0.5, 0.6], [1, 1], target_risk=0.1, images=[float("nan"), 1.0])

@@ -12,8 +12,7 @@ import torchvision
 from torch import Tensor, nn
 
 from sfumato.predictions import MCDropout, sampling
-from sfumato.predictions.mc_dropout import _folded_logits
-from sfumato.predictions.sampling import FoldedSampling, FoldingError
+from sfumato.predictions.sampling import FoldedSampling, FoldingError, _folded_logits
 
 SAMPLES = 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,18 @@ from torch import Tensor
 
 from sfumato.predictions import (
     BiasScaler,
+    ConformalPredictor,
     EnsembleTemperatureScaler,
     IsotonicScaler,
     LogitNormaliser,
     SplineScaler,
     StructuredMatrixScaler,
     TemperatureScaler,
+    UniformMixture,
     VectorScaler,
+    choose_calibrator,
 )
+from tests.no_float64 import no_float64
 
 SCALERS = [
     SplineScaler,
@@ -36,6 +41,7 @@ SCALERS = [
     LogitNormaliser,
 ]
 every_scaler = pytest.mark.parametrize("kind", SCALERS, ids=lambda kind: kind.__name__)
+every_calibrating = pytest.mark.parametrize("kind", SCALERS[:-1], ids=lambda kind: kind.__name__)
 
 
 def predictions(count: int = 2000, classes: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -58,14 +64,14 @@ def test_vector_recovers_scale_and_bias() -> None:
     logits, labels = predictions(20_000)
     scale = torch.tensor([1.0, 2.0, 0.5, 1.5, 1.0], dtype=torch.float64)
     bias = torch.tensor([0.0, 1.0, -1.0, 0.5, -0.5], dtype=torch.float64)
-    scaler = VectorScaler().fit((logits / 3 - bias) / scale, labels)
+    scaler = VectorScaler().fit(logits=(logits / 3 - bias) / scale, target=labels)
     assert torch.allclose(scaler.scale, scale, atol=0.1)
     assert torch.allclose(scaler.bias - scaler.bias.mean(), bias, atol=0.15)
 
 
 def test_vector_is_the_minimum() -> None:
     logits, labels = predictions(200, 3)
-    scaler = VectorScaler(penalty=0.01).fit(logits, labels)
+    scaler = VectorScaler(penalty=0.01).fit(logits=logits, target=labels)
 
     def loss(values: np.ndarray) -> float:
         scale, bias = torch.from_numpy(values).chunk(2)
@@ -78,8 +84,12 @@ def test_vector_is_the_minimum() -> None:
 
 def test_strong_penalty_changes_nothing() -> None:
     logits, labels = predictions(50)
-    assert torch.allclose(VectorScaler(penalty=1e6).fit(logits, labels)(logits), logits, atol=1e-3)
-    assert torch.allclose(BiasScaler(penalty=1e6).fit(logits, labels)(logits), logits, atol=1e-3)
+    assert torch.allclose(
+        VectorScaler(penalty=1e6).fit(logits=logits, target=labels)(logits), logits, atol=1e-3
+    )
+    assert torch.allclose(
+        BiasScaler(penalty=1e6).fit(logits=logits, target=labels)(logits), logits, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("kind", [VectorScaler, BiasScaler])
@@ -87,7 +97,7 @@ def test_strong_penalty_changes_nothing() -> None:
 def test_a_class_that_is_missing_stays_possible(kind: Any, penalty: float) -> None:
     logits, labels = predictions(300, 4)
     keep = labels != 2
-    scaler = kind(penalty=penalty).fit(logits[keep], labels[keep])
+    scaler = kind(penalty=penalty).fit(logits=logits[keep], target=labels[keep])
     probs = scaler(logits).softmax(1)
     assert bool(torch.isfinite(probs).all())
     if penalty:
@@ -100,7 +110,9 @@ def test_a_class_that_is_missing_stays_possible(kind: Any, penalty: float) -> No
 
 def test_bias_by_hand() -> None:
     """Equal logits and shares 3/4, 1/4: biases +-ln(3) / 2."""
-    scaler = BiasScaler(penalty=0.0).fit(torch.zeros(4, 2), torch.tensor([0, 0, 0, 1]))
+    scaler = BiasScaler(penalty=0.0).fit(
+        logits=torch.zeros(4, 2), target=torch.tensor([0, 0, 0, 1])
+    )
     half = math.log(3) / 2
     assert scaler.bias.tolist() == pytest.approx([half, -half], abs=1e-6)
 
@@ -108,7 +120,7 @@ def test_bias_by_hand() -> None:
 def test_bias_gives_the_shares_of_the_labels() -> None:
     logits, labels = predictions()
     labels = torch.where(labels == 0, 1, labels)  # class 0 is gone, class 1 twice as frequent
-    scaler = BiasScaler(penalty=1e-6).fit(logits, labels)
+    scaler = BiasScaler(penalty=1e-6).fit(logits=logits, target=labels)
     found = scaler(logits).softmax(1).mean(0)
     assert torch.allclose(found, labels.bincount(minlength=5).double() / len(labels), atol=1e-3)
     assert float(scaler.bias.sum()) == pytest.approx(0.0, abs=1e-6)
@@ -119,7 +131,7 @@ def test_bias_gives_the_shares_of_the_labels() -> None:
 
 def test_ensemble_temperature_equals_a_numpy_loop() -> None:
     logits, labels = predictions(20)
-    scaler = EnsembleTemperatureScaler().fit(logits, labels)
+    scaler = EnsembleTemperatureScaler().fit(logits=logits, target=labels)
     found = scaler(logits).exp().numpy()
     for row, probs in zip(logits.numpy(), found, strict=True):
         tempered = np.exp(row / scaler.temperature) / np.exp(row / scaler.temperature).sum()
@@ -131,8 +143,8 @@ def test_ensemble_temperature_equals_a_numpy_loop() -> None:
 def test_ensemble_weights_beat_a_grid_over_the_simplex() -> None:
     logits, labels = predictions(300)
     labels[:60] = torch.arange(60) % 5  # a fifth of the labels are noise: uniform has its place
-    scaler = EnsembleTemperatureScaler().fit(logits, labels)
-    assert scaler.temperature == TemperatureScaler().fit(logits, labels).temperature
+    scaler = EnsembleTemperatureScaler().fit(logits=logits, target=labels)
+    assert scaler.temperature == TemperatureScaler().fit(logits=logits, target=labels).temperature
     best = float(F.nll_loss(scaler(logits), labels))
     tempered = (logits / scaler.temperature).softmax(1)
     grid = [
@@ -148,13 +160,14 @@ def test_ensemble_weights_beat_a_grid_over_the_simplex() -> None:
 
 def test_ensemble_temperature_keeps_the_order_of_classes() -> None:
     logits, labels = predictions(500)
-    found = EnsembleTemperatureScaler().fit(logits, labels)(logits)
+    found = EnsembleTemperatureScaler().fit(logits=logits, target=labels)(logits)
     assert torch.equal(found.argsort(1), logits.argsort(1))
     assert torch.allclose(found.exp().sum(1), torch.ones(500, dtype=torch.float64))
 
 
 def test_ensemble_temperature_of_huge_logits() -> None:
-    scaler = EnsembleTemperatureScaler().fit(*predictions(100))
+    logits, labels = predictions(100)
+    scaler = EnsembleTemperatureScaler().fit(logits=logits, target=labels)
     found = scaler(torch.tensor([[1e30, 0.0, 0.0, 0.0, -1e30]]))
     assert bool(torch.isfinite(found.softmax(1)).all())
 
@@ -173,14 +186,14 @@ def test_isotonic_equals_scikit_learn_on_new_data() -> None:
         columns.append(curve.predict(new.softmax(1)[:, c].numpy()))
     expected = np.stack(columns, 1)
     expected /= expected.sum(1, keepdims=True)
-    found = IsotonicScaler().fit(logits, labels)(new).softmax(1)
+    found = IsotonicScaler().fit(logits=logits, target=labels)(new).softmax(1)
     assert found.numpy() == pytest.approx(expected, abs=1e-12)
 
 
 def test_isotonic_where_no_class_is_left() -> None:
     pytest.importorskip("sklearn")
     logits = torch.tensor([[0.0, 0.0, 5.0], [0.0, 0.0, 5.0], [5.0, 0.0, 0.0]])
-    scaler = IsotonicScaler().fit(logits, torch.tensor([0, 0, 1]))
+    scaler = IsotonicScaler().fit(logits=logits, target=torch.tensor([0, 0, 1]))
     probs = scaler(torch.tensor([[4.9, 0.0, 5.0], [0.0, 20.0, 0.0]])).softmax(1)
     assert torch.allclose(probs.sum(1), torch.ones(2))
     assert bool(torch.isfinite(probs).all())
@@ -188,8 +201,9 @@ def test_isotonic_where_no_class_is_left() -> None:
 
 def test_isotonic_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.isotonic", None)
+    logits, labels = predictions(10)
     with pytest.raises(ImportError, match="needs scikit-learn: install it"):
-        IsotonicScaler().fit(*predictions(10))
+        IsotonicScaler().fit(logits=logits, target=labels)
 
 
 # what holds for all
@@ -202,8 +216,8 @@ def test_dense_logits_and_ignored_entries(kind: Any) -> None:
     dense = logits.reshape(3, 4, 5, 5).permute(0, 3, 1, 2)  # 3 images of 4 x 5 pixels
     maps = labels.reshape(3, 4, 5).clone()
     maps[0, 0, 0] = 255
-    expected = kind().fit(logits[1:], labels[1:])
-    found = kind().fit(dense, maps, ignore_index=255)
+    expected = kind().fit(logits=logits[1:], target=labels[1:])
+    found = kind().fit(logits=dense, target=maps, ignore_index=255)
     rows = found(dense).permute(0, 2, 3, 1).reshape(60, 5)
     assert torch.allclose(rows.softmax(1), expected(logits).softmax(1), atol=1e-5)
 
@@ -212,7 +226,7 @@ def test_dense_logits_and_ignored_entries(kind: Any) -> None:
 def test_state_survives_saving(kind: Any) -> None:
     needs(kind)
     logits, labels = predictions(100)
-    scaler, other = kind().fit(logits, labels), kind()
+    scaler, other = kind().fit(logits=logits, target=labels), kind()
     other.load_state_dict(scaler.state_dict())
     assert torch.equal(other(logits), scaler(logits))
     assert repr(other) == repr(scaler)
@@ -223,7 +237,7 @@ def test_state_survives_saving(kind: Any) -> None:
 def test_type_and_shape_stay(kind: Any, dtype: torch.dtype) -> None:
     needs(kind)
     logits, labels = predictions(50)
-    scaler = kind().fit(logits.to(dtype), labels)
+    scaler = kind().fit(logits=logits.to(dtype), target=labels)
     found = scaler(logits.to(dtype))
     assert (found.dtype, found.shape) == (dtype, logits.shape)
     assert not bool(found.isnan().any())
@@ -235,7 +249,7 @@ def test_type_and_shape_stay(kind: Any, dtype: torch.dtype) -> None:
 def test_two_classes_and_one_sample(kind: Any) -> None:
     needs(kind)
     logits, labels = predictions(1, 2)
-    assert kind().fit(logits, labels)(logits).shape == (1, 2)
+    assert kind().fit(logits=logits, target=labels)(logits).shape == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +257,8 @@ def test_two_classes_and_one_sample(kind: Any) -> None:
 )
 def test_likelihood_on_new_data_improves(kind: Any) -> None:
     needs(kind)
-    scaler = kind().fit(*predictions(4000))
+    logits, labels = predictions(4000)
+    scaler = kind().fit(logits=logits, target=labels)
     logits, labels = predictions(4000, seed=1)
     before = F.cross_entropy(logits, labels)
     after = F.nll_loss(scaler(logits).softmax(1).clamp_min(1e-6).log(), labels)
@@ -254,28 +269,94 @@ def test_likelihood_on_new_data_improves(kind: Any) -> None:
 def test_bad_input(kind: Any) -> None:
     needs(kind)
     logits, labels = predictions(10)
-    with pytest.raises(ValueError, match=r"call fit\(logits, target\) first"):
+    with pytest.raises(ValueError, match=r"call fit\(logits=..., target=...\) first"):
         kind()(logits)
     with pytest.raises(ValueError, match="no valid entry"):
-        kind().fit(logits, torch.full((10,), -100))
+        kind().fit(logits=logits, target=torch.full((10,), -100))
     with pytest.raises(ValueError, match=r"class indices in \[0, 5\), got 7"):
-        kind().fit(logits, labels.clone().fill_(7))
+        kind().fit(logits=logits, target=labels.clone().fill_(7))
     with pytest.raises(ValueError, match="finite"):
-        kind().fit(logits * math.inf, labels)
+        kind().fit(logits=logits * math.inf, target=labels)
     with pytest.raises(ValueError, match=r"got \(10, 5\) and \(9,\)"):
-        kind().fit(logits, labels[:9])
+        kind().fit(logits=logits, target=labels[:9])
     with pytest.raises(TypeError, match="logits must be floating point"):
-        kind().fit(labels[:, None], labels)
+        kind().fit(logits=labels[:, None], target=labels)
 
 
 @pytest.mark.parametrize("kind", [VectorScaler, BiasScaler, IsotonicScaler])
 def test_other_classes_than_fitted(kind: Any) -> None:
     needs(kind)
-    scaler = kind().fit(*predictions(10))
+    logits, labels = predictions(10)
+    scaler = kind().fit(logits=logits, target=labels)
     with pytest.raises(ValueError, match=r"the 5 classes of the fit, got \(2, 3\)"):
         scaler(torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"logits must be \(N, C, ...\), got \(5,\)"):
         scaler(torch.zeros(5))
+
+
+@every_calibrating
+def test_the_name_decides_and_not_the_container(kind: Any) -> None:
+    needs(kind)
+    logits, labels = predictions(400)
+    probs = logits.softmax(1)
+    by_probs, by_logits = (
+        kind().fit(probs=probs, target=labels),
+        kind().fit(logits=logits, target=labels),
+    )
+    expected = {
+        "probs": by_probs.predict_proba(probs=probs),
+        "logits": by_logits(logits).softmax(1),
+    }
+    for name, scores in (("probs", probs), ("logits", logits)):
+        fitted = by_probs if name == "probs" else by_logits
+        for given in (scores, scores.numpy(), scores.tolist()):
+            again = kind().fit(**{name: given}, target=labels.tolist())
+            assert list(again.state_dict()) == list(fitted.state_dict())
+            found = torch.as_tensor(again.predict_proba(**{name: given}))
+            assert torch.allclose(found.double(), expected[name].double(), atol=1e-5)
+
+
+@every_calibrating
+def test_probabilities_are_no_logits(kind: Any) -> None:
+    needs(kind)
+    logits, labels = predictions(400)
+    probs = logits.softmax(1)
+    fitted = kind().fit(logits=logits, target=labels)
+    for given in (probs, probs.numpy(), probs.half(), probs.bfloat16(), probs.double()):
+        with pytest.raises(ValueError, match=r"raw scores, got probabilities .*probs=.*any_logits"):
+            kind().fit(logits=given, target=labels)
+        with pytest.raises(ValueError, match="must be raw scores, got probabilities"):
+            fitted.predict_proba(logits=given)
+    with pytest.raises(ValueError, match="must be raw scores, got probabilities"):
+        fitted(probs)
+    with pytest.raises(ValueError, match="probs must not be negative"):
+        kind().fit(logits, labels)
+    with pytest.raises(ValueError, match="exactly one of logits= and probs=, got both"):
+        kind().fit(probs=probs, target=labels, logits=logits)
+    meant = kind().fit(logits=probs, target=labels, any_logits=True)
+    assert meant(probs).shape == probs.shape
+
+
+def test_the_normaliser_takes_no_probabilities() -> None:
+    logits, labels = predictions(400)
+    with pytest.raises(ValueError, match="must be raw scores, got probabilities"):
+        LogitNormaliser().fit(logits=logits.softmax(1), target=labels)
+    assert (
+        LogitNormaliser().fit(logits=logits.softmax(1), target=labels, any_logits=True).order != -1
+    )
+    again = LogitNormaliser().fit(logits=logits.numpy(), target=labels.numpy())
+    assert again.order == LogitNormaliser().fit(logits=logits, target=labels).order
+
+
+def test_probabilities_of_pixels() -> None:
+    logits, labels = predictions(60)
+    dense = logits.softmax(1).reshape(3, 4, 5, 5).permute(0, 3, 1, 2)
+    maps = labels.reshape(3, 4, 5).clone()
+    maps[0, 0, 0] = 255
+    expected = TemperatureScaler().fit(logits=logits[1:], target=labels[1:]).temperature
+    found = TemperatureScaler().fit(probs=dense, target=maps, ignore_index=255)
+    assert found.temperature == pytest.approx(expected, rel=1e-6)
+    assert found.predict_proba(probs=dense).shape == dense.shape
 
 
 def test_negative_penalty() -> None:
@@ -303,11 +384,13 @@ def test_matrix_is_that_of_its_authors(
     said = 1.4 * true @ (np.eye(classes) + 0.3 * rng.normal(size=(classes, classes)))
     probs = softmax(said + rng.normal(size=classes), axis=1)
     other = theirs.SMSCalibrator().fit(probs, labels)
-    scaler = StructuredMatrixScaler().fit(probs, labels)
+    scaler = StructuredMatrixScaler().fit(probs=probs, target=labels)
     assert np.abs(scaler.weight.numpy() - np.eye(classes)).max() > 0.05  # more than a temperature
     np.testing.assert_allclose(scaler.weight.numpy(), other.W_[:, :-1], atol=1e-2)
     np.testing.assert_allclose(scaler.bias.numpy(), other.W_[:, -1], atol=1e-2)
-    np.testing.assert_allclose(scaler.predict_proba(probs), other.predict_proba(probs), atol=3e-3)
+    np.testing.assert_allclose(
+        scaler.predict_proba(probs=probs), other.predict_proba(probs), atol=3e-3
+    )
 
     def penalised(weight: np.ndarray, bias: np.ndarray) -> float:
         scaled = log_softmax(np.log(probs) / float(scaler.temperature), axis=1)
@@ -320,3 +403,92 @@ def test_matrix_is_that_of_its_authors(
     ours = penalised(scaler.weight.numpy(), scaler.bias.numpy())
     assert ours == pytest.approx(penalised(other.W_[:, :-1], other.W_[:, -1]), abs=1e-5)
     assert ours <= penalised(other.W_[:, :-1], other.W_[:, -1]) + 1e-9  # theirs stops earlier
+
+
+@every_scaler
+def test_devices_without_float64(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fitted, moved and called there, with the numbers of the processor."""
+    needs(kind)
+    logits, labels = predictions(300)
+    logits = logits.float()
+    expected = kind().fit(logits=logits, target=labels)(logits)
+    with no_float64(monkeypatch) as device:
+        given, target = logits.to(device), labels.to(device)
+        scaler = kind().fit(logits=given, target=target)
+        for moved in (scaler, scaler.to(device), scaler.half()):
+            found = moved(given)
+            assert (found.device.type, found.dtype) == (device.type, torch.float32)
+            assert torch.equal(found.cpu(), expected)
+        loaded = kind().to(device)
+        loaded.load_state_dict(scaler.state_dict())
+        assert torch.equal(loaded(given).cpu(), expected)
+
+
+@every_calibrating
+def test_probabilities_on_devices_without_float64(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs(kind)
+    logits, labels = predictions(300)
+    probs = logits.softmax(1).float()
+    probs[:3] = torch.tensor([1.0, 0, 0, 0, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # labels of probability 0
+        expected = kind().fit(probs=probs, target=labels).predict_proba(probs=probs)
+        with no_float64(monkeypatch) as device:
+            scaler = kind().fit(probs=probs.to(device), target=labels.to(device)).to(device)
+            found = scaler.predict_proba(probs=probs.to(device))
+            assert (found.device.type, found.dtype) == (device.type, torch.float32)
+            assert torch.allclose(found.cpu(), expected.float())
+
+
+def test_calibrators_and_sets_on_devices_without_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = predictions(300)
+    probs = logits.softmax(1).float()
+    expected = choose_calibrator(probs=probs, target=labels).predict_proba(probs=probs).float()
+    sets = ConformalPredictor("aps").fit(probs=probs, target=labels).predict(probs)
+    with no_float64(monkeypatch) as device:
+        given, target = probs.to(device), labels.to(device)
+        found = choose_calibrator(probs=given, target=target).predict_proba(probs=given)
+        assert torch.allclose(found.cpu(), expected)
+        there = ConformalPredictor("aps").fit(probs=given, target=target).predict(given)
+        assert there.device.type == device.type
+        assert torch.equal(there.cpu(), sets)
+
+
+@every_scaler
+def test_half_precision_keeps_what_was_fitted(kind: Any) -> None:
+    needs(kind)
+    logits, labels = predictions(300)
+    scaler = kind().fit(logits=logits, target=labels)
+    expected = scaler(logits)
+    assert torch.equal(scaler.half()(logits), expected)
+    assert torch.equal(scaler.bfloat16().float()(logits), expected)
+
+
+@every_scaler
+def test_repr_says_whether_it_is_fitted(kind: Any) -> None:
+    needs(kind)
+    logits, labels = predictions(100)
+    scaler = kind()
+    assert "not fitted" in repr(scaler)
+    assert "nan" not in repr(scaler)
+    assert "not fitted" not in repr(scaler.fit(logits=logits, target=labels))
+
+
+def test_repr_shows_the_fitted_numbers() -> None:
+    target, probs = torch.tensor([0] * 16 + [1] * 4), torch.tensor([[0.99, 0.01]] * 20)
+    scaler = TemperatureScaler("ece").fit(probs=probs, target=target)
+    assert repr(scaler) == (
+        f"TemperatureScaler(method='ece', num_bins=15, temperature={scaler.temperature:.4g})"
+    )
+    mixture = UniformMixture()
+    assert repr(mixture) == "UniformMixture(not fitted)"
+    assert (
+        repr(mixture.fit(probs=probs, target=target))
+        == f"UniformMixture(amount={mixture.amount:.4g})"
+    )
+    assert repr(LogitNormaliser()) == "LogitNormaliser(not fitted)"
+    predictor = ConformalPredictor("aps", 0.2, randomised=False)
+    assert repr(predictor) == "ConformalPredictor('aps', alpha=0.2, randomised=False, not fitted)"
+    assert repr(predictor.fit(probs=probs, target=target)).endswith("quantile=0.99)")

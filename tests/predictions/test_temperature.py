@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from sfumato.predictions import EnsembleTemperatureScaler, TemperatureScaler
-from sfumato.predictions.temperature import GRID
+from sfumato.predictions.scalers import GRID
 
 
 def _overconfident(
@@ -28,17 +28,20 @@ def _overconfident(
 def test_two_class_value_by_hand() -> None:
     """Logit gap 4 and accuracy 3/4: the best T has sigmoid(4 / T) = 3/4, so T = 4 / ln 3."""
     logits = torch.tensor([[4.0, 0.0]] * 4)
-    scaler = TemperatureScaler().fit(logits, torch.tensor([0, 0, 0, 1]))
+    scaler = TemperatureScaler().fit(logits=logits, target=torch.tensor([0, 0, 0, 1]))
     assert scaler.temperature == pytest.approx(4 / math.log(3), rel=1e-6)
 
 
 def test_recovers_the_factor() -> None:
-    assert TemperatureScaler().fit(*_overconfident()).temperature == pytest.approx(3.0, rel=0.1)
+    logits, labels = _overconfident()
+    assert TemperatureScaler().fit(logits=logits, target=labels).temperature == pytest.approx(
+        3.0, rel=0.1
+    )
 
 
 def test_nll_is_minimal() -> None:
     logits, labels = _overconfident(300)
-    best = TemperatureScaler().fit(logits, labels).temperature
+    best = TemperatureScaler().fit(logits=logits, target=labels).temperature
     losses = [float(F.cross_entropy(logits / t, labels)) for t in (best * 0.99, best, best * 1.01)]
     assert losses[1] == min(losses)
 
@@ -56,7 +59,7 @@ def test_ece_choice_equals_a_loop_over_the_grid() -> None:
                 gap = (predicted == labels.numpy())[inside].mean() - confidence[inside].mean()
                 error += inside.mean() * abs(gap)
         errors.append(error)
-    scaler = TemperatureScaler("ece").fit(logits, labels)
+    scaler = TemperatureScaler("ece").fit(logits=logits, target=labels)
     assert scaler.temperature == pytest.approx(float(GRID[int(np.argmin(errors))]))
 
 
@@ -67,37 +70,43 @@ def test_argmax_never_changes(seed: int, method: str) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(40, 4, generator=generator) * 10
     labels = torch.randint(4, (40,), generator=generator)
-    scaler = TemperatureScaler(method).fit(logits, labels)  # type: ignore[arg-type]
+    scaler = TemperatureScaler(method).fit(logits=logits, target=labels)  # type: ignore[arg-type]
     assert torch.equal(scaler(logits).argmax(1), logits.argmax(1))
 
 
 def test_separable_and_hopeless_data_stay_in_bounds() -> None:
     logits = torch.eye(3).repeat(5, 1) * 5
     labels = torch.arange(3).repeat(5)
-    assert 0.01 <= TemperatureScaler().fit(logits, labels).temperature < 0.5
+    assert 0.01 <= TemperatureScaler().fit(logits=logits, target=labels).temperature < 0.5
     with pytest.warns(UserWarning, match=r"ended at its bound 0\.1: .* never wrong"):
-        assert TemperatureScaler("ece").fit(5 * logits, labels).temperature == pytest.approx(0.1)
+        assert TemperatureScaler("ece").fit(
+            logits=5 * logits, target=labels
+        ).temperature == pytest.approx(0.1)
     with pytest.warns(UserWarning, match=r"ended at its bound 100: .* know nothing"):
-        assert TemperatureScaler().fit(logits, (labels + 1) % 3).temperature == 100
+        assert TemperatureScaler().fit(logits=logits, target=(labels + 1) % 3).temperature == 100
     with pytest.warns(UserWarning, match=r"ended at its bound 10: "):
-        assert TemperatureScaler("ece").fit(20 * logits, (labels + 1) % 3).temperature == 10
+        assert (
+            TemperatureScaler("ece").fit(logits=20 * logits, target=(labels + 1) % 3).temperature
+            == 10
+        )
     with pytest.warns(UserWarning, match=r"ended at its bound 100: "):
-        EnsembleTemperatureScaler().fit(logits, (labels + 1) % 3)
+        EnsembleTemperatureScaler().fit(logits=logits, target=(labels + 1) % 3)
 
 
 def test_dense_logits_and_ignored_entries() -> None:
     logits, labels = _overconfident(60)
     dense = logits.reshape(3, 4, 5, 5).permute(0, 3, 1, 2)  # 3 images of 4 x 5 pixels
     maps = labels.reshape(3, 4, 5).clone()
-    expected = TemperatureScaler().fit(logits[1:], labels[1:]).temperature
+    expected = TemperatureScaler().fit(logits=logits[1:], target=labels[1:]).temperature
     maps[0, 0, 0] = 255
-    scaler = TemperatureScaler().fit(dense, maps, ignore_index=255)
+    scaler = TemperatureScaler().fit(logits=dense, target=maps, ignore_index=255)
     assert scaler.temperature == pytest.approx(expected, rel=1e-6)
     assert scaler(dense).shape == dense.shape
 
 
 def test_state_survives_saving() -> None:
-    scaler = TemperatureScaler().fit(*_overconfident(100))
+    logits, labels = _overconfident(100)
+    scaler = TemperatureScaler().fit(logits=logits, target=labels)
     other = TemperatureScaler()
     other.load_state_dict(scaler.state_dict())
     assert other.temperature == scaler.temperature
@@ -105,15 +114,15 @@ def test_state_survives_saving() -> None:
 
 def test_bad_input() -> None:
     logits, labels = _overconfident(10)
-    with pytest.raises(ValueError, match=r"call fit\(logits, target\) first"):
+    with pytest.raises(ValueError, match=r"call fit\(logits=..., target=...\) first"):
         TemperatureScaler()(logits)
     with pytest.raises(ValueError, match="method must be one of"):
         TemperatureScaler("lbfgs")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no valid entry"):
-        TemperatureScaler().fit(logits, torch.full((10,), -100))
+        TemperatureScaler().fit(logits=logits, target=torch.full((10,), -100))
     with pytest.raises(ValueError, match=r"class indices in \[0, 5\), got 7"):
-        TemperatureScaler().fit(logits, labels.clone().fill_(7))
+        TemperatureScaler().fit(logits=logits, target=labels.clone().fill_(7))
     with pytest.raises(ValueError, match="finite"):
-        TemperatureScaler().fit(logits * math.inf, labels)
+        TemperatureScaler().fit(logits=logits * math.inf, target=labels)
     with pytest.raises(ValueError, match="got \\(10, 5\\) and \\(9,\\)"):
-        TemperatureScaler().fit(logits, labels[:9])
+        TemperatureScaler().fit(logits=logits, target=labels[:9])

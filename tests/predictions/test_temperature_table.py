@@ -31,7 +31,8 @@ def test_rows_equal_scalers_and_metric() -> None:
             ("nll", row.ece_after_nll, row.temperature_nll),
             ("ece", row.ece_after_ece, row.temperature_ece),
         ):
-            scaler = TemperatureScaler(method).fit(*arrays[:2])  # type: ignore[arg-type]
+            scaler = TemperatureScaler(method)  # type: ignore[arg-type]
+            scaler.fit(logits=arrays[0], target=arrays[1])
             assert temperature == scaler.temperature
             expected = calibration_error(scaler(logits).softmax(1), labels)
             assert after == pytest.approx(float(expected), abs=1e-6)

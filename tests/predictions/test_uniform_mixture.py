@@ -19,7 +19,7 @@ from sfumato.predictions import (
     UniformMixture,
     VectorScaler,
 )
-from sfumato.predictions.held_out import ece_of_confidences
+from sfumato.predictions.scalers import ece_of_confidences
 
 RULED_OUT = pytest.mark.filterwarnings("ignore:.* labels had probability 0")
 
@@ -41,7 +41,7 @@ def test_value_by_hand() -> None:
     """Certain and right in 9 of 10: (1 - a) + a/2 = 0.9 gives a = 0.2, and the label 0 gets 0.1."""
     probs, target = torch.tensor([[1.0, 0.0]] * 10), torch.tensor([0] * 9 + [1])
     with pytest.warns(UserWarning, match="1 of 10 held-out labels had probability 0"):
-        mixture = UniformMixture().fit(probs, target)
+        mixture = UniformMixture().fit(probs=probs, target=target)
     assert mixture.amount == pytest.approx(0.2, rel=1e-6)
     expected = torch.tensor([[math.log(0.9), math.log(0.1)]])
     torch.testing.assert_close(mixture(probs[:1]), expected)
@@ -56,7 +56,7 @@ def test_the_amount_is_the_best_of_a_grid(free_temperature: bool) -> None:
     probs = (logits * 2).softmax(1)
     probs = probs.where(probs > 0.02, 0)
     probs = probs / probs.sum(1, keepdim=True)
-    found = UniformMixture(free_temperature=free_temperature).fit(probs, labels).amount
+    found = UniformMixture(free_temperature=free_temperature).fit(probs=probs, target=labels).amount
 
     def loss(amount: float) -> float:
         mixed = np.log((1 - amount) * probs.numpy() + amount / 4)
@@ -77,9 +77,9 @@ def test_real_file_before_and_after(news: tuple[Tensor, Tensor]) -> None:
     held_out, test = order[:3766], order[3766:]
     mixture = UniformMixture(free_temperature=True)
     with pytest.warns(UserWarning, match="33 of 3,766 held-out labels had probability 0"):
-        mixture.fit(probs[held_out], labels[held_out])
+        mixture.fit(probs=probs[held_out], target=labels[held_out])
     logits = mixture(probs)
-    scaler = TemperatureScaler().fit(logits[held_out], labels[held_out])
+    scaler = TemperatureScaler().fit(logits=logits[held_out], target=labels[held_out])
     before = _error(probs[test].clamp_min(1e-300).log(), labels[test])
     assert before == pytest.approx(0.201, abs=0.001)
     assert _error(scaler(logits[test]), labels[test]) < 0.02
@@ -93,8 +93,8 @@ def test_real_file_before_and_after(news: tuple[Tensor, Tensor]) -> None:
 )
 def test_every_scaler_takes_what_it_gives(make: type, news: tuple[Tensor, Tensor]) -> None:
     probs, labels = (part[:2000] for part in news)
-    logits = UniformMixture().fit(probs, labels)(probs)
-    scaled = make().fit(logits, labels)(logits)
+    logits = UniformMixture().fit(probs=probs, target=labels)(probs)
+    scaled = make().fit(logits=logits, target=labels)(logits)
     assert bool(scaled.isfinite().all())
     if make is not LogitNormaliser:  # its scores are no probabilities
         assert _error(scaled, labels) <= _error(logits, labels) + 0.01
@@ -102,7 +102,7 @@ def test_every_scaler_takes_what_it_gives(make: type, news: tuple[Tensor, Tensor
 
 def test_state_survives_saving_and_export() -> None:
     probs, target = torch.tensor([[0.7, 0.3]] * 20), torch.tensor([0] * 12 + [1] * 8)
-    mixture = UniformMixture().fit(probs, target)
+    mixture = UniformMixture().fit(probs=probs, target=target)
     other = UniformMixture()
     other.load_state_dict(mixture.state_dict())
     assert other.amount == mixture.amount == pytest.approx(0.5, rel=1e-6)
@@ -115,8 +115,14 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match=r"call fit\(probs, target\) first"):
         UniformMixture()(probs)
     with pytest.raises(ValueError, match=r"must not be negative, got -0\.1"):
-        UniformMixture().fit(torch.tensor([[1.1, -0.1]] * 4), target)
+        UniformMixture().fit(probs=torch.tensor([[1.1, -0.1]] * 4), target=target)
     with pytest.raises(ValueError, match="sum to one"):
-        UniformMixture().fit(probs * 3, target)
-    with pytest.warns(UserWarning, match="ended at its bound 1e-06"):
-        UniformMixture().fit(probs, target)
+        UniformMixture().fit(probs=probs * 3, target=target)
+    with pytest.warns(UserWarning, match=r"ended at its bound 0\.99"):
+        UniformMixture().fit(probs=probs, target=target + 1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_model_that_is_never_wrong_needs_no_share() -> None:
+    probs, target = torch.tensor([[1.0, 0.0], [0.0, 1.0]] * 4), torch.tensor([0, 1] * 4)
+    assert UniformMixture().fit(probs, target).amount == pytest.approx(1e-6)

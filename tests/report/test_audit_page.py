@@ -13,11 +13,10 @@ import pytest
 import torch
 
 import sfumato
-from sfumato._core.binomial import clopper_pearson_upper
-from sfumato.engine.evaluation.audit import audit
-from sfumato.engine.evaluation.audit_thresholds import Target
-from sfumato.engine.runs.prediction_arrays import predictions_of_arrays
-from sfumato.report.audit import write_audit
+from sfumato._core.statistics import clopper_pearson_upper
+from sfumato.auditing.files import predictions_of_arrays
+from sfumato.auditing.judge import Target, audit
+from sfumato.auditing.page import write_audit
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 Page = Any  # a driver with the audit open
@@ -34,7 +33,7 @@ def _logits() -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     logits, labels = _logits()
-    given = {"logits": logits, "labels": labels, "time": torch.arange(COUNT)}
+    given = {"logits": logits, "target": labels, "time": torch.arange(COUNT)}
     file = predictions_of_arrays("model", given)
     found = audit([file], resamples=10, target=Target(0.2))
     found["models"][0]["source"] = ["my file.npz"]
@@ -154,7 +153,7 @@ def test_it_is_read_by_keyboard_and_on_a_phone(page: Page) -> None:
 
 def test_a_notebook_shows_it(browser: Page, tmp_path: Path) -> None:
     logits, labels = _logits()
-    frame = sfumato.audit(labels, logits=logits, resamples=0)._repr_html_()
+    frame = sfumato.audit(logits=logits, target=labels, resamples=0)._repr_html_()
     (tmp_path / "cell.html").write_text(f"<!doctype html><meta charset=utf-8>{frame}")
     browser.get((tmp_path / "cell.html").as_uri())
     browser.switch_to.frame(0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -163,6 +164,8 @@ def test_hostile_name_stays_text(page: Page, hostile: str) -> None:
     assert not page.find_elements("css selector", "img[src='x']")
     labels = page.find_element("css selector", "#samples figcaption").get_attribute("textContent")
     assert hostile in labels
+    image = page.find_element("css selector", "#samples img")
+    assert image.get_attribute("src").startswith("data:image/png;base64,iVBOR")
     text = page.find_element("css selector", "#samples figure p").get_attribute("textContent")
     assert text == f"words of {hostile}"
 
@@ -204,14 +207,62 @@ def test_readable_on_a_phone(page: Page) -> None:
 def test_downloads_are_the_files_beside_the_page(
     page: Page, downloads: Path, large_study: Path
 ) -> None:
-    for name in ("results.csv", "results.tex"):
-        click(page, f"button[data-file='{name}']")
-        assert _arrived(downloads / name) == (large_study / "report" / name).read_bytes()
+    click(page, "#all")
+    click(page, "button[data-file='results.csv']")
+    assert _arrived(downloads / "results.csv") == (large_study / "report/results.csv").read_bytes()
     buttons = page.find_elements("css selector", "#pareto figure:first-child button")
     for button in buttons:
         button.click()
     assert b"<svg" in _arrived(downloads / "accuracy-and-ece.svg")[:200]
     assert _arrived(downloads / "accuracy-and-ece.png").startswith(b"\x89PNG")
+
+
+def test_chosen_columns_decide_the_downloads(
+    page: Page, downloads: Path, large_study: Path
+) -> None:
+    """By default those that decide; each cell is that of the file beside the page."""
+    click(page, "button[data-file='results.tex']")
+    found = _arrived(downloads / "results.tex").decode().splitlines()
+    whole = (large_study / "report/results.tex").read_text(encoding="utf-8").splitlines()
+    heads = [lines[2].removesuffix(r" \\").split(" & ") for lines in (found, whole)]
+    assert [head.split()[0] for head in heads[0]] == [
+        *("method", "seeds", "accuracy", "NLL", "ECE", "corrupted")
+    ]
+    assert found[0] == r"\begin{tabular}{lrrrrr}"
+    assert len(found) == len(whole)
+    places = [heads[1].index(head) for head in heads[0]]
+    for ours, theirs in zip(found[4:-2], whole[4:-2], strict=True):
+        cells = theirs.removesuffix(r" \\").split(" & ")
+        assert ours == " & ".join(cells[at] for at in places) + r" \\"
+    click(page, "#columns summary")
+    click(page, "#columns label:first-child input")  # accuracy
+    click(page, "button[data-file='results.md']")
+    head = _arrived(downloads / "results.md").decode().splitlines()[0]
+    assert head.startswith("| method | seeds | NLL")
+    assert not page.find_elements("css selector", "th[data-id='test.accuracy']")
+
+
+def test_unfinished_seeds_are_one_footnote(browser: Page, make_study: Callable[..., Path]) -> None:
+    folder = make_study({"plain": 0.0, "smooth": 0.02, "late": 0.0}, seeds=(0, 1))
+    for number in (1, 4, 5):
+        (folder / "runs" / f"{number:012d}" / "metrics.json").unlink()
+    browser.get(write_report(folder).as_uri())
+    seeds = browser.find_elements("css selector", "#results tbody tr > td:nth-child(2)")
+    assert [each.text for each in seeds] == ["2", "0*", "1*"]
+    notes = [each.text for each in browser.find_elements("css selector", "#results > .note")]
+    assert [note for note in notes if note.startswith("*")] == [
+        "* smooth: 2 unfinished; late: 1 unfinished."
+    ]
+
+
+def test_first_picture_has_the_deciding_metrics(page: Page) -> None:
+    forests = page.find_elements("css selector", "#recommendation .forests figcaption")
+    assert [each.text.split()[0] for each in forests] == ["accuracy", "NLL", "ECE", "corrupted"]
+    rows = page.find_elements("css selector", "#recommendation .forests figure:first-child .forest")
+    assert len(rows) == 19
+    assert page.find_elements("css selector", "#recommendation .diagrams figure")
+    box = "const box = document.querySelector('#results .wide');"
+    assert page.execute_script(f"{box} return box.scrollWidth <= box.clientWidth")
 
 
 def _arrived(path: Path) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.report import compare_methods, read_studies, to_csv, to_latex, to_markdown
+from sfumato._core.text import markdown_line
+from sfumato.report import compare_methods, read_studies, recommend, to_csv, to_latex, to_markdown
 
 
 def test_csv_has_every_number(make_study: Callable[..., Path]) -> None:
@@ -34,7 +36,8 @@ def test_markdown_and_latex_escape_names(make_study: Callable[..., Path]) -> Non
     widths = {line.replace("\\|", "").count("|") for line in markdown.splitlines()[:4]}
     assert len(widths) == 1
     assert "82.0 [82.0, 82.0] ✓" in markdown
-    assert "a\\|b_&lt;c>$" in markdown
+    assert markdown_line(recommend(findings).headline) == markdown.splitlines()[-1]
+    assert r"a\|b\_&lt;c>\$" in markdown
     assert r"a|b\_\textless{}c\textgreater{}\$ &" in latex
     assert r"accuracy \% $\uparrow$" in latex
     assert latex.count(r"\\") == 3
@@ -82,6 +85,10 @@ def test_command_merges_prints_and_writes(
     outcome = sfumato("report", str(first), str(second), "--out", str(tmp_path / "page"))
     assert outcome.status == 0
     assert "Use smooth." in outcome.stdout
+    assert len(outcome.stdout.splitlines()) <= 22  # and two lines around it make a screen
+    assert "in brackets its 95 % interval" not in outcome.stdout
+    told = sfumato("report", str(first), "--verbose").stdout
+    assert "in brackets its 95 % interval" in " ".join(told.split())
     assert (tmp_path / "page" / "index.html").exists()
     printed = sfumato("report", str(first), "--format", "csv").stdout
     assert printed == to_csv(compare_methods(read_studies([first])))
@@ -107,12 +114,17 @@ def test_compare_in_the_terminal(
         _save_predictions(run, sharpness)
     outcome = sfumato("compare", *map(str, runs), "--resamples", "100")
     assert outcome.status == 0
+    named = [f"{folder}:plain:0", f"{folder}:[bold]odd:0"]
+    assert sfumato("compare", *named, "--resamples", "100").stdout == outcome.stdout
+    listed = sfumato("runs", str(folder)).stdout
+    assert all(text in listed for text in (*(run.name for run in runs), "[bold]odd", "finished"))
+    unknown = sfumato("compare", named[0], f"{folder}:plain:7")
+    assert unknown.status == 2
+    assert "has no run of 'plain' with seed 7" in unknown.stderr
     assert "[bold]odd, seed 0 against plain, seed 0, same 300 samples" in outcome.stdout
-    lines = {
-        line.split("│")[1].strip(): line for line in outcome.stdout.splitlines() if "│" in line
-    }
-    assert "✗ worse" in lines["NLL ↓"]
-    assert "? can't tell" in lines["accuracy % ↑"]  # the same ranking: no difference at all
+    lines = {re.split("  +", line)[0]: line for line in outcome.stdout.splitlines()}
+    assert re.search(r"\d\.\d+ +\d\.\d+ .*✗", lines["NLL ↓"])  # both values, at 80 columns
+    assert lines["accuracy % ↑"].rstrip().endswith("?")  # the same ranking: no difference at all
     assert "−0.0 [" in lines["accuracy % ↑"] or "+0.0 [" in lines["accuracy % ↑"]
 
 

@@ -11,16 +11,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 from rich.console import Console
 
 import sfumato
-from sfumato.engine.evaluation.audit import audit
-from sfumato.engine.runs.prediction_files import read_predictions
-from sfumato.report import write_report
-from sfumato.report.analysis_page import write_analysis_page
-from sfumato.report.audit import write_audit
+from sfumato._core.text import visible
+from sfumato.auditing.files import read_predictions
+from sfumato.auditing.judge import audit
+from sfumato.auditing.page import write_audit
+from sfumato.report import (
+    compare_methods,
+    read_studies,
+    to_csv,
+    to_latex,
+    to_markdown,
+    write_report,
+)
 from sfumato.report.document import document
-from sfumato.report.table import results_tables
+from sfumato.report.export import results_tables
+from sfumato.report.page import write_analysis_page
 
 EVIL = "<svg onload=document.title='taken'>"
 MARKUP = "[red]a[/red] [/nonsense]"
@@ -101,8 +110,6 @@ def test_every_page_is_framed_in_one_place() -> None:
 
 
 def test_terminal_tables_show_brackets_as_they_are(make_study: Callable[..., Path]) -> None:
-    from sfumato.report import compare_methods, read_studies
-
     study = make_study({"plain": 0.0, MARKUP: 0.01}, name="s", seeds=(0, 1))
     index = json.loads((study / "study.json").read_text())
     (study / "study.json").write_text(json.dumps({**index, "title": f"title {MARKUP}"}))
@@ -121,3 +128,69 @@ def test_command_line_shows_brackets_as_they_are(
     assert done.status == 0, done.stderr
     assert f"{name} against {name}" in done.stdout
     assert f"out-{name}/index.html" in done.stdout
+
+
+TITLE = "\x1b]0;taken\x07"
+HOSTILE = f"a{TITLE}\x9b2J\u202egpj.exe caf\udce9 \ud800"
+
+
+def _is_seen(text: str) -> bool:
+    return visible(text) == text
+
+
+def test_names_of_files_reach_no_terminal_raw(
+    tmp_path: Path, sfumato: Callable[..., Any], make_study: Callable[..., Path]
+) -> None:
+    numbers = np.random.default_rng(0)
+    file = tmp_path / f"{HOSTILE[:-1]}.npz"
+    names = np.array([f"{TITLE}{place}" for place in range(3)])
+    labels = numbers.integers(3, size=90)
+    np.savez(file, logits=numbers.normal(size=(90, 3)), labels=labels, classes=names)
+    study = make_study({"plain": 0.0, f"x{HOSTILE}": 0.02}, name="s", seeds=(0, 1))
+    for arguments in (
+        ("audit", file.name, "--resamples", "5", "--target-risk", "0.2"),
+        ("audit", f"{HOSTILE}.npz"),
+        ("calibrate", file.name, "--folds", "2", "--methods", "temperature"),
+        ("report", str(study)),
+        *(("report", str(study), "--format", form) for form in ("csv", "markdown", "latex")),
+        ("check", HOSTILE),
+        ("list", HOSTILE),
+        ("run", "s.yaml", "--only"),
+        (HOSTILE,),
+    ):
+        done = sfumato(*arguments)
+        assert "Traceback" not in done.stderr
+        assert _is_seen(done.stdout + done.stderr), arguments
+    assert done.status == 2
+    assert "names no file" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("key", ["group", "image"])
+def test_names_in_json_lines_may_be_no_text(
+    tmp_path: Path, sfumato: Callable[..., Any], key: str
+) -> None:
+    rows = [
+        {"label": at % 2, "probs": [0.7, 0.3], key: f"\ud800{at % 4}", "index": at}
+        for at in range(40)
+    ]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for workers in ("1", "2"):
+        done = sfumato("audit", "p.jsonl", "--resamples", "5", "--quiet", "--workers", workers)
+        assert done.status == 0, done.stderr
+        assert _is_seen(done.stdout)
+        (tmp_path / "audit" / "index.html").read_text(encoding="utf-8")
+
+
+def test_exports_of_hostile_names(make_study: Callable[..., Path]) -> None:
+    names = ("[5cm]x", "*x", "![x](http://h)", "<b>", HOSTILE)
+    findings = compare_methods(
+        read_studies([make_study({"plain": 0.0, **dict.fromkeys(names, 0.02)}, noise=0.0)])
+    )
+    markdown, latex = to_markdown(findings), to_latex(findings)
+    for text in (markdown, latex, to_csv(findings)):
+        assert _is_seen(text)
+    page = MarkdownIt("commonmark").enable("table").render(markdown)
+    assert not re.search("<(img|a|b)[ >]", page)
+    assert not [line for line in latex.splitlines() if line.startswith(("[", "*"))]
+    assert "{}[5cm]x &" in latex

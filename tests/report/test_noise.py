@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sfumato.report.inference import holm
-from sfumato.report.noise import (
+from sfumato.report.statistics import (
     MOST_PRIOR_FREEDOM,
     Spread,
+    own_spread,
     prior_freedom,
     residual_variance,
     spread_of_differences,
-    spread_of_methods,
+    step_down,
 )
 
 
@@ -61,15 +61,15 @@ def test_one_method_is_left_to_itself() -> None:
     found = spread_of_differences(values)
     assert found.variance == pytest.approx(stats.sem(values[1] - values[0]) ** 2)
     assert found.freedom == pytest.approx(4)
-    alone = spread_of_methods(values[:1])
-    assert alone.variance == pytest.approx(stats.sem(values[0]) ** 2)
-    assert alone.freedom == pytest.approx(4)
+    alone = own_spread(values)
+    assert alone.variance == pytest.approx(stats.sem(values, axis=-1) ** 2)
+    assert (alone.freedom == 4).all()
 
 
 def test_a_batch_is_its_studies_one_by_one() -> None:
     values = np.random.default_rng(4).normal(size=(5, 4, 3))
     values[:, 1, 2] = np.nan
-    for spread in (spread_of_methods, spread_of_differences):
+    for spread in (own_spread, spread_of_differences):
         batch = spread(values)
         for place in range(5):
             single = spread(values[place])
@@ -77,6 +77,31 @@ def test_a_batch_is_its_studies_one_by_one() -> None:
             np.testing.assert_allclose(batch.freedom[place], single.freedom)
 
 
-def test_holm_by_hand_with_a_comparison_that_was_not_made() -> None:
-    found = holm(np.array([[0.2, 0.01, np.nan, 0.03]]))
-    np.testing.assert_allclose(found, [[0.2, 0.03, np.nan, 0.06]])
+def test_differences_that_share_a_noisy_baseline_count_as_one() -> None:
+    """The baseline's noise is in all seven; where all scatter alike they are worth 2.8 of one."""
+    rng = np.random.default_rng(5)
+    values = rng.normal(size=(500, 8, 4))
+    assert np.median(spread_of_differences(values).freedom) == pytest.approx(7 * 3 / 2.5, abs=0.1)
+    values[:, 0] *= 1000
+    assert spread_of_differences(values).freedom == pytest.approx(3, rel=0.01)
+
+
+@pytest.mark.parametrize("freedom", [2.0, 6.5, np.inf])
+def test_step_down_by_drawing(freedom: float) -> None:
+    """The largest of four |t| with one denominator and one baseline, then of the three left."""
+    rng = np.random.default_rng(6)
+    noise = rng.normal(size=(400_000, 5))
+    spread = 1.0 if np.isinf(freedom) else np.sqrt(rng.chisquare(freedom, 400_000) / freedom)
+    drawn = np.abs(noise[:, 1:] - noise[:, :1]) / np.sqrt(2)
+    ratio = np.array([2.5, np.nan, 3.5, 0.0, 1.0])
+    found = step_down(ratio, np.full(5, freedom))
+    assert np.isnan(found[1])
+    for place, left in ((2, 4), (0, 3), (4, 2), (3, 1)):
+        expected = (drawn[:, :left].max(-1) / spread > ratio[place]).mean()
+        assert found[place] == pytest.approx(expected, abs=0.002)
+
+
+def test_step_down_of_one_is_the_t_test() -> None:
+    ratio = np.array([[0.3], [2.0], [12.7]])
+    found = step_down(ratio, np.full((3, 1), 1.0))
+    assert found == pytest.approx(2 * stats.t.sf(ratio, 1), rel=1e-3)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sfumato.report.findings import compare_methods
-from sfumato.report.notes import note
 from sfumato.report.read import MethodResults, RunResult, StudyResults, read_study
+from sfumato.report.recommendation import note
 
 
 def _run(seed: int, rows: list[list[float]], **config: Any) -> RunResult:

@@ -11,10 +11,9 @@ import pytest
 
 from sfumato.report import compare_methods, read_studies, recommend, to_csv, to_markdown
 from sfumato.report.columns import column
-from sfumato.report.judgement import judge_column
+from sfumato.report.findings import judge_column
 from sfumato.report.read import MethodResults, RunResult
-from sfumato.report.replicates import image_variance, paired_image_variance
-from sfumato.report.scales import Scale
+from sfumato.report.statistics import Scale, image_variance, paired_image_variance
 
 MakeStudy = Callable[..., Path]
 RNG = np.random.default_rng(0)
@@ -101,7 +100,7 @@ def test_one_seed_compares_networks_and_not_methods(make_study: MakeStudy) -> No
     add_replicates(folder, ("nll",))
     findings = compare_methods(read_studies([folder]))
     found = findings.row("smooth").differences["test.nll"]
-    assert (found.over, found.verdict, found.p) == ("images", "can't tell", None)
+    assert (found.over, found.verdict, found.p) == ("images", "inconclusive", None)
     assert found.low is not None
     assert "there is no verdict about methods" in to_markdown(findings)
 
@@ -110,5 +109,5 @@ def test_broken_file_is_named(make_study: MakeStudy) -> None:
     folder = make_study({"plain": 0.0}, seeds=(0,))
     path = next((folder / "runs").iterdir()) / "replicates.npz"
     path.write_bytes(b"PK broken")
-    with pytest.raises(ValueError, match=r"replicates\.npz is damaged .*'sfumato run'"):
+    with pytest.raises(ValueError, match=r"replicates\.npz is unreadable .*'sfumato run'"):
         read_studies([folder])

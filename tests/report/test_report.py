@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import random
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -13,17 +15,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from sfumato._core.files import DamagedFileError
+from sfumato._core.files import UnreadableFileError
 from sfumato.cli import app
 from sfumato.report import (
     compare_methods,
     read_studies,
     read_study,
-    summarise,
+    recommend,
     write_report,
 )
-from sfumato.report.payload import payload
-from sfumato.report.summary import pooled_bins
+from sfumato.report.columns import pooled_bins
+from sfumato.report.export import summary_lines
+from sfumato.report.page import payload
 
 MakeStudy = Callable[..., Path]
 
@@ -48,17 +51,27 @@ class Page(HTMLParser):
         if self._inside_data:
             self.data = json.loads(data)
             self._inside_data = False
+            for method in self.data["methods"]:
+                for part in ("values", "differences"):
+                    method[part] = {
+                        key: self._unpacked(part, method[part][key]) for key in method[part]
+                    }
+
+    def _unpacked(self, part: str, row: list[Any]) -> dict[str, Any]:
+        shared = self.data["shared"]
+        found = dict(zip(self.data["fields"][part], row, strict=True))
+        return {
+            name: shared[value] if name in self.data["shared_fields"] else value
+            for name, value in found.items()
+        }
 
 
-def test_summary_is_the_mean_over_seeds(make_study: MakeStudy) -> None:
+def test_bins_of_all_seeds_are_pooled(make_study: MakeStudy) -> None:
     method = read_study(make_study({"plain": 0.0}, noise=0.0)).methods[0]
-    value = summarise(method, "accuracy")
-    assert value is not None
-    assert (value.mean, value.low, value.high) == pytest.approx((0.80, 0.79, 0.81))
     bins = pooled_bins(method)
     assert bins is not None
-    assert bins.counts == [30, 0, 90]
-    assert bins.accuracy == pytest.approx([0.1, 0.0, 0.8])
+    assert bins["counts"] == [30, 0, 90]
+    assert bins["accuracy"] == pytest.approx([0.1, 0.0, 0.8])
 
 
 def test_page_holds_the_numbers_and_loads_nothing(make_study: MakeStudy, hostile: str) -> None:
@@ -103,6 +116,35 @@ def test_twenty_methods_stay_light(make_study: MakeStudy) -> None:
     assert path.stat().st_size < 600_000
 
 
+def test_a_page_like_that_of_the_quickstart_is_below_its_limit(make_study: MakeStudy) -> None:
+    """Five methods, five seeds, forty metrics, eight thumbnails of each method."""
+    names = ("cross entropy", "ACLS", "mollification", "spatial smoothing", "all of them")
+    folder = make_study(dict.fromkeys(names, 0.0), seeds=range(5), epochs=30)
+    dice = random.Random(0)
+    pictures = [base64.b64encode(dice.randbytes(1150)).decode() for _ in range(30)]
+    for run in (folder / "runs").iterdir():
+        metrics = json.loads((run / "metrics.json").read_text())
+        for number in range(32):
+            value = dice.random()
+            metrics["test"] |= {f"own_{number}": value, f"own_{number}_interval": [value, value]}
+        (run / "metrics.json").write_text(json.dumps(metrics))
+        samples = json.loads((run / "samples.json").read_text())["samples"]
+        shown = dice.sample(pictures, 8)
+        found = [{**samples[0], "image": f"data:image/png;base64,{each}"} for each in shown]
+        (run / "samples.json").write_text(json.dumps({"samples": found}))
+    findings = compare_methods(read_study(folder))
+    assert len(findings.columns) >= 40
+    assert write_report(folder).stat().st_size < 200_000
+
+
+def test_samples_that_are_no_pictures_are_left_as_they_are(make_study: MakeStudy) -> None:
+    folder, odd = make_study({"plain": 0.0}), [{"image": ["a list"]}, "a text", None]
+    for run in (folder / "runs").iterdir():
+        (run / "samples.json").write_text(json.dumps({"samples": odd}))
+    page = Page(write_report(folder).read_text(encoding="utf-8"))
+    assert page.data["methods"][0]["samples"] == odd
+
+
 def test_failed_and_missing_runs_are_named(make_study: MakeStudy) -> None:
     folder = make_study({"plain": 0.0, "smooth": 0.02, "broken": 0.0}, seeds=(0, 1))
     for number in (2, 5):
@@ -115,7 +157,7 @@ def test_failed_and_missing_runs_are_named(make_study: MakeStudy) -> None:
     assert broken["seeds"] == "0 (1 failed, 1 unfinished)"
     assert broken["failures"] == ["seed 0: ValueError: too hot"]
     assert broken["values"] == {}
-    assert smooth["differences"]["test.ece"]["verdict"] == "can't tell"
+    assert smooth["differences"]["test.ece"]["verdict"] == "inconclusive"
 
 
 def test_metrics_that_are_not_numbers(make_study: MakeStudy) -> None:
@@ -188,12 +230,12 @@ def test_figures_know_every_metric_that_they_draw(make_study: MakeStudy) -> None
 def test_well_formed_files_that_say_something_else(
     make_study: MakeStudy, name: str, content: str, form: str
 ) -> None:
-    """Found by the campaign: such folders, which may be a stranger's, ended in a traceback."""
+    """Found by the stress test: such folders, which may be a stranger's, ended in a traceback."""
     study = make_study({"plain": 0.0}, seeds=(0,))
     (path,) = [study / name] if name == "study.json" else sorted(study.rglob(name))
     path.write_text(content)
     done = CliRunner().invoke(app, ["report", str(study), "--format", form])
-    assert isinstance(done.exception, DamagedFileError | None), done.exception
+    assert isinstance(done.exception, UnreadableFileError | None), done.exception
 
 
 def test_a_link_in_place_of_the_report_is_not_followed(make_study: MakeStudy) -> None:
@@ -201,7 +243,37 @@ def test_a_link_in_place_of_the_report_is_not_followed(make_study: MakeStudy) ->
     outside = study.parent / "outside"
     outside.mkdir()
     (study / "report").symlink_to(outside)
-    with pytest.raises(DamagedFileError, match="is a link"):
+    with pytest.raises(UnreadableFileError, match="is a link"):
         write_report(study)
     assert not list(outside.iterdir())
     assert write_report(study, study / "report" / "here").exists()
+
+
+def test_recognition_of_strange_inputs_is_said(make_study: MakeStudy) -> None:
+    folder = make_study({"plain": 0.0, "spoilt": 0.0, "alike": 0.0}, noise=0.0)
+    gains = {"plain": 0.0, "spoilt": -0.1, "alike": 0.0}
+    random_numbers = random.Random(0)
+    index = json.loads((folder / "study.json").read_text())
+    for run in index["runs"]:
+        path = folder / "runs" / run["run"] / "metrics.json"
+        content = json.loads(path.read_text())
+        scores = {
+            score: {"auroc": 0.8 + gain * gains[run["method"]] + random_numbers.gauss(0, 0.005)}
+            for score, gain in (("energy", 1), ("entropy", 0))
+        }
+        path.write_text(json.dumps({**content, "ood": {"near": scores}}))
+    findings = compare_methods(read_study(folder))
+    sentence = (
+        "Recognition of strange inputs, by 2 AUROCs against the baseline: spoilt is significantly "
+        "worse in 1; alike is not significantly different."
+    )
+    assert sentence in recommend(findings).reasons
+    shown = [
+        each.plain
+        for each in summary_lines(findings, recommend(findings))
+        if hasattr(each, "plain")
+    ]
+    assert sentence in shown
+    assert sentence in write_report(folder).read_text(encoding="utf-8")
+    without = compare_methods(read_study(make_study({"plain": 0.0, "other": 0.0}, name="without")))
+    assert "strange" not in recommend(without).text

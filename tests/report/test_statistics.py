@@ -10,11 +10,10 @@ import pytest
 from scipy import stats
 
 from sfumato.report.columns import Column, column, columns_of
-from sfumato.report.findings import compare_methods
-from sfumato.report.judgement import judge_column
+from sfumato.report.findings import compare_methods, judge_column
 from sfumato.report.read import MethodResults, RunResult, StudyResults
 from sfumato.report.recommendation import recommend
-from sfumato.report.statistics import Difference, t_interval, verdict_of_interval
+from sfumato.report.statistics import Difference, verdict_of_interval
 
 ACCURACY, NLL = column("accuracy"), column("nll")
 
@@ -29,13 +28,6 @@ def method(name: str, *runs: dict[str, Any], first_seed: int = 0) -> MethodResul
 
 def differences(*methods: MethodResults, of: Column = ACCURACY) -> dict[str, Difference]:
     return judge_column(methods, methods[0], of).differences
-
-
-def test_interval_is_scipys() -> None:
-    values = [0.81, 0.79, 0.84, 0.80]
-    expected = stats.t.interval(0.95, 3, stats.tmean(values), stats.sem(values))
-    assert t_interval(values) == pytest.approx(expected)
-    assert t_interval([0.8]) is None
 
 
 def test_one_method_is_the_paired_t_test_on_the_scale() -> None:
@@ -72,12 +64,12 @@ def test_one_seed_has_the_interval_over_images_and_no_verdict() -> None:
     estimate, difference = found.estimates["one"], found.differences["two"]
     assert (estimate.low, estimate.high, estimate.over) == (0.7, 0.9, "images")
     assert found.estimates["two"].over == "nothing"
-    assert (difference.low, difference.verdict) == (None, "can't tell")
+    assert (difference.low, difference.verdict) == (None, "inconclusive")
     assert (difference.p, difference.over) == (None, "nothing")
 
 
 def test_bounds_are_respected_without_cutting() -> None:
-    """The quickstart's numbers: [47.1, 100.0] and a negative NLL, each method by itself."""
+    """Two seeds, whose t intervals on the metric itself would pass 100 % and an NLL of 0."""
     accuracy = [[0.7265, 0.742], [0.769, 0.809], [0.79, 0.788], [0.74, 0.73]]
     likelihood = [[1.06, 0.99], [0.749, 0.897], [0.72, 0.75], [0.98, 0.93]]
     methods = [
@@ -89,9 +81,7 @@ def test_bounds_are_respected_without_cutting() -> None:
             assert estimate.low is not None
             assert estimate.high is not None
             assert 0 < estimate.low < estimate.mean < estimate.high
-            if column_ is ACCURACY:
-                assert estimate.low > 0.6
-                assert estimate.high < 0.9
+            assert column_ is not ACCURACY or estimate.high < 1
 
 
 @pytest.mark.parametrize(
@@ -134,7 +124,7 @@ def test_no_verdict_below_what_perfect_networks_show() -> None:
     within = found.differences["lower"]
     assert within.adjusted is not None
     assert within.adjusted < 0.05
-    assert (within.verdict, within.within_floor) == ("can't tell", True)
+    assert (within.verdict, within.within_floor) == ("inconclusive", True)
     assert found.differences["far"].verdict == "worse"
     assert found.estimates["plain"].floor_text(column("ece")) == "perfect: 2.2"
     assert found.estimates["far"].floor_text(column("ece")) == ""
@@ -145,7 +135,7 @@ def test_floors_that_differ_as_much_explain_a_difference() -> None:
     few = _calibrated("few", [0.0800, 0.0801, 0.0802], 0.05)
     many = _calibrated("many", [0.0600, 0.0601, 0.0602], 0.02)
     found = judge_column([few, many], few, column("ece")).differences["many"]
-    assert (found.verdict, found.within_floor) == ("can't tell", True)
+    assert (found.verdict, found.within_floor) == ("inconclusive", True)
 
 
 def test_a_repeated_baseline_tells_nothing_of_noise() -> None:
@@ -168,9 +158,9 @@ def test_a_repeated_baseline_tells_nothing_of_noise() -> None:
         (0.1, 0.2, "higher", "better"),
         (0.1, 0.2, "lower", "worse"),
         (-0.2, -0.1, "lower", "better"),
-        (-0.1, 0.1, "higher", "can't tell"),
-        (0.0, 0.1, "higher", "can't tell"),
-        (math.nan, math.nan, "lower", "can't tell"),
+        (-0.1, 0.1, "higher", "inconclusive"),
+        (0.0, 0.1, "higher", "inconclusive"),
+        (math.nan, math.nan, "lower", "inconclusive"),
     ],
 )
 def test_verdict_knows_the_good_direction(
@@ -241,9 +231,9 @@ def test_recommendation_names_the_sure_one_and_its_cost() -> None:
     )
     assert found.method == "smooth"
     assert found.headline == "Use smooth."
-    assert "measurably better in NLL (−0.100" in found.reasons[0]
+    assert "significantly better in NLL (−0.100" in found.reasons[0]
     assert found.cost == (
-        "It takes the same training time, as far as a busy machine lets one measure."
+        "Cost: 1x training time (measured during the study; other processes may have interfered)."
     )
     assert "3 shared seeds" in found.certainty
 
@@ -275,7 +265,7 @@ def test_recommendation_names_what_a_perfect_network_would_show() -> None:
     smooth = _calibrated("smooth", [0.030, 0.0301, 0.0303], 0.02)
     found = recommend(compare_methods(StudyResults("title", {}, [plain, smooth])))
     assert found.headline == "Use smooth."
-    assert "ECE of 3.0 % is near the 2.0 % of a perfect network" in found.reasons[0]
+    assert "3.0 % is near the 2.0 % expected for a perfectly calibrated model" in found.reasons[0]
 
 
 def test_a_trade_is_no_recommendation() -> None:

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 from sfumato.report import compare_methods, recommend
-from sfumato.report.read import MethodResults, RunResult, StudyResults
-from sfumato.report.temperature import after_temperature, with_temperature
+from sfumato.report.read import (
+    MethodResults,
+    RunResult,
+    StudyResults,
+    after_temperature,
+    with_temperature,
+)
 
 SEEDS = range(3)
 
@@ -69,7 +74,7 @@ def test_it_is_judged_like_other_methods() -> None:
     assert list(rows) == ["plain", "plain, temperature", "other"]
     found = rows["plain, temperature"].differences
     assert found["test.nll"].verdict == "better"
-    assert found["test.accuracy"].verdict == "can't tell"
+    assert found["test.accuracy"].verdict == "inconclusive"
 
 
 def test_a_temperature_is_recommended_where_nothing_is_better() -> None:
@@ -77,9 +82,9 @@ def test_a_temperature_is_recommended_where_nothing_is_better() -> None:
     found = recommend(compare_methods(study))
     assert found.method == "plain, temperature"
     assert found.headline == "Fit one temperature to plain."
-    assert "measurably better in NLL (−0." in found.reasons[0]
-    assert "No method is measurably better than that anywhere." in found.reasons[0]
-    assert found.reasons[1].startswith("loss is also measurably better")
+    assert "significantly better in NLL (−0." in found.reasons[0]
+    assert "No method is significantly better than that anywhere." in found.reasons[0]
+    assert found.reasons[1].startswith("loss is also significantly better")
     assert found.cost.startswith("It costs a few seconds")
 
 
@@ -87,15 +92,15 @@ def test_what_trains_has_to_be_better_than_a_temperature() -> None:
     study = _study(_method("plain", 0.8, 0.7, 0.6), _method("smooth", 0.85, 0.65))
     found = recommend(compare_methods(study))
     assert found.headline == "Use smooth."
-    assert "against that smooth is measurably better in accuracy (+4." in found.reasons[1]
-    assert "measurably worse in NLL (+0.05" in found.reasons[1]
+    assert "against that smooth is significantly better in accuracy (+4." in found.reasons[1]
+    assert "significantly worse in NLL (+0.05" in found.reasons[1]
 
 
 def test_a_trade_that_is_better_somewhere_is_named() -> None:
     study = _study(_method("plain", 0.8, 0.7, 0.6), _method("trade", 0.7, 0.5))
     found = recommend(compare_methods(study))
     assert found.headline == "Fit one temperature to plain."
-    assert "No method but trade is measurably better than that anywhere." in found.reasons[0]
+    assert "No method but trade is significantly better than that anywhere." in found.reasons[0]
 
 
 def test_a_method_of_that_name_is_the_study_s_own() -> None:
@@ -109,7 +114,7 @@ def test_a_temperature_that_changes_nothing_is_not_recommended() -> None:
     study = _study(_method("plain", 0.8, 0.7, 0.7), _method("loss", 0.8, 0.62))
     found = recommend(compare_methods(study))
     assert found.headline == "Use loss."
-    assert "which trains nothing, is not measurably different; against that" in found.reasons[1]
+    assert "which trains nothing, is not significantly different; against that" in found.reasons[1]
 
 
 @pytest.mark.parametrize("scaled", [None, 0.9])

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sfumato.study import load_study, plan, preview, run as run_module
+from sfumato.study import load_study, plan, run as run_module
 from sfumato.study.jobs import Job, group_jobs, run_directory
-from sfumato.study.work import End, Note, finish_job
+from sfumato.study.workers import Apart, End, Note, finish_job
 
 EPOCHS = 8
 KILLED = {
@@ -81,7 +81,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[InThisProcess]:
         return pools[-1]
 
     monkeypatch.setattr(run_module, "LocalProcesses", make)
-    monkeypatch.setattr(preview, "call_apart", lambda function, *given, threads: function(*given))
+    monkeypatch.setattr(Apart, "call", lambda apart, function, *given: function(*given))
     return pools
 
 

@@ -85,3 +85,10 @@ def test_mistakes(base: Path, text: str, said: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
         load_study(path)
+
+
+@pytest.mark.parametrize("name", [r"a\0b", r"a\ud800b"])
+def test_no_file_has_such_a_name(base: Path, name: str) -> None:
+    base.write_text(f'name: a\nextends: "{name}"\n')
+    with pytest.raises(ConfigError, match="extends needs the name of a study file"):
+        load_study(base)

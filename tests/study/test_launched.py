@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.study.jobs import Job
-from sfumato.study.launched import launched_rank
+from sfumato.study.run import launched_rank
 
 
 def test_rank_comes_from_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sfumato.engine import ConfigError
-from sfumato.study import apply_overrides, load_study, parse_seeds, plan
+from sfumato.study import load_study, plan
+from sfumato.study.config import apply_overrides, parse_seeds
 
 STUDY = """
 name: small
@@ -76,3 +77,9 @@ def test_seeds() -> None:
         parse_seeds("1-")
     with pytest.raises(ConfigError, match="--seeds 3-1: a range counts up; write 1-3"):
         parse_seeds("3-1")
+
+
+@pytest.mark.parametrize("seeds", ["0-99999999999", "0-5000,6000-12000", "0-" + "9" * 5000])
+def test_seeds_are_few(seeds: str) -> None:
+    with pytest.raises(ConfigError, match=r"--seeds .*(more than 10,000 seeds|write numbers)"):
+        parse_seeds(seeds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,12 @@ import pytest
 from rich.console import Console, RenderableType
 
 from sfumato.engine import RunConfig, RunDirectory
-from sfumato.engine.tasks.reading import Reading
-from sfumato.engine.tasks.rehearsal import Costs
-from sfumato.study import load_study, run_study
-from sfumato.study.board import Board
+from sfumato.engine.timing import Costs, ImageLoading
+from sfumato.study import StudyConfig, load_study, plan, run_study
 from sfumato.study.jobs import Job
-from sfumato.study.overview import plan_table
-from sfumato.study.probe import Probe
-from sfumato.study.work import End
+from sfumato.study.planning import Probe, plan_table
+from sfumato.study.run import Board
+from sfumato.study.workers import Apart, End
 
 JobsOf = Callable[[Path, Path], list[Job]]
 STUDY = """
@@ -54,14 +53,20 @@ def _cells(text: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.strip("│").split("│")]
 
 
+def _table(study: StudyConfig, folder: Path, **options: Any) -> RenderableType:
+    return plan_table(study, plan(study), folder, **options)
+
+
 @dataclass
 class Rehearsed(Probe):
     """Every run takes the same, and a worker five seconds to start."""
 
-    start_up: float = 5.0
+    @property
+    def start_up(self) -> float:
+        return 5.0
 
     def costs(self, config: RunConfig) -> Costs | None:
-        return Costs(start=1, epoch=2, evaluation=3) if self.active else None
+        return None if self.apart is None else Costs(start=1, epoch=2, evaluation=3)
 
 
 @dataclass
@@ -69,15 +74,18 @@ class FromFiles(Probe):
     """Every run decodes files."""
 
     def costs(self, config: RunConfig) -> Costs | None:
-        reading = Reading(1_281_167, 5004, 148_000_000_000, 115_600_000, 4, 3600.0 + config.seed)
+        reading = ImageLoading(
+            1_281_167, 5004, 148_000_000_000, 115_600_000, 4, 3600.0 + config.seed
+        )
         return Costs(start=1, epoch=2, evaluation=3, reading=reading)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_plan_says_once_what_is_read(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sfumato.study.overview.Probe", FromFiles)
-    text = " ".join(_text(plan_table(load_study(study), tmp_path / "out")).split())
+    monkeypatch.setattr("sfumato.study.planning.Probe", FromFiles)
+    text = " ".join(_text(_table(load_study(study), tmp_path / "out")).split())
     said = "scenes: 1,281,167 training images, 5,004 steps an epoch, 148.0 GB read an epoch; "
     assert text.count(said) == 1
     assert "4 decoding processes, 115.6 MB of images each, 1 h" in text
@@ -87,9 +95,9 @@ def test_plan_says_once_what_is_read(
 def test_plan_says_what_is_done_what_waits_and_how_long(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sfumato.study.overview.Probe", Rehearsed)
+    monkeypatch.setattr("sfumato.study.planning.Probe", Rehearsed)
     loaded = load_study(study)
-    text = _text(plan_table(loaded, tmp_path / "out", workers=3))
+    text = _text(_table(loaded, tmp_path / "out", workers=3))
     # Two runs of two epochs each.
     assert _cells(text, "plain")[1:] == ["2", "2", "0", "2", "16 s"]
     assert _cells(text, "[red]smooth[/red]")[5] == "16 s"
@@ -97,7 +105,7 @@ def test_plan_says_what_is_done_what_waits_and_how_long(
     assert "about 21 s with 3 at a time" in text
     assert not (tmp_path / "out").exists()
     run_study(loaded, tmp_path / "out", only=["plain"], show=False, announce=lambda line: None)
-    text = _text(plan_table(loaded, tmp_path / "out", probe=False))
+    text = _text(_table(loaded, tmp_path / "out", probe=False))
     assert _cells(text, "plain")[1:] == ["2", "2", "2", "0", ""]
     assert _cells(text, "smooth")[5] == "unknown"
 
@@ -105,13 +113,14 @@ def test_plan_says_what_is_done_what_waits_and_how_long(
 def test_probe_times_and_a_broken_method_is_left_to_its_run(study: Path, jobs_of: JobsOf) -> None:
     config = jobs_of(study, study.parent)[0].runs[0].config
     broken = config.model_copy(update={"data": {"name": "npz", "train": "absent.npz"}})
-    with Probe() as probe:
+    with Apart(threads=1) as apart:
+        probe = Probe(apart)
         found = probe.costs(config)
         assert found is not None
         assert min(found.start, found.epoch, found.evaluation, probe.start_up) > 0
         assert probe.costs(config.model_copy(update={"seed": 1})) is found
         assert probe.costs(broken) is None
-    assert Probe(active=False).costs(config) is None
+    assert Probe(None).costs(config) is None
 
 
 def test_board_follows_jobs(study: Path, tmp_path: Path, jobs_of: JobsOf) -> None:
@@ -152,6 +161,31 @@ def test_live_table_on_a_terminal(
         board.began(jobs[0])
         board.ended(jobs[0], End("failed", "why"))
     assert lines == ["plain, seed 0 failed: why"], "the table shows the rest"
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_study_is_planned_and_judged_once(
+    study: Path, sfumato: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def counted(module: str, name: str) -> None:
+        inner = getattr(import_module(module), name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            calls.append(name)
+            return inner(*arguments, **options)
+
+        monkeypatch.setattr(f"{module}.{name}", call)
+
+    for module in ("sfumato.study", "sfumato.study.planning", "sfumato.study.run"):
+        counted(module, "plan")
+    for module in ("sfumato.report", "sfumato.report.page"):
+        counted(module, "read_studies")
+        counted(module, "compare_methods")
+    done = sfumato("run", str(study), "--seeds", "0", "--epochs", "1", "--quiet")
+    assert done.status == 0, done.stderr
+    assert sorted(calls) == ["compare_methods", "plan", "read_studies"]
 
 
 @pytest.mark.usefixtures("in_this_process")

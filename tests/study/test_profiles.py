@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from sfumato.engine.config.parts import parts
+from sfumato.engine.config.components import components
 from sfumato.study import StudyConfig, plan
-from sfumato.study.profiles import write_profiles
+from sfumato.study.run import write_profiles
 
 RECIPE = {"data": "scenes", "model": "resnet"}
 
 
 def test_every_loss_of_single_entries_has_a_profile(tmp_path: Path) -> None:
-    methods = {name: {"loss": name} for name in parts("loss")}
+    methods = {name: {"loss": name} for name in components("loss")}
     study = StudyConfig(name="s", recipe=RECIPE, methods=methods, seeds=[0])
     write_profiles(plan(study), tmp_path)
     found = json.loads((tmp_path / "profiles.json").read_text())
-    assert list(found) == [n for n, part in parts("loss").items() if part.is_of_single_entries]
+    assert list(found) == [n for n, part in components("loss").items() if part.is_of_single_entries]
     assert {"normalised_cross_entropy", "acls"} < set(found)
     for name, profile in found.items():
         assert torch.tensor([profile["predicted"], profile["others"]]).isfinite().all(), name

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.endurance.runners import Runner
-from tests.endurance.small_studies import CLASSIFY, jobs_of, results_of
+from tools.endurance.runners import CLASSIFY, Runner, jobs_of, results_of
 
 METHODS: dict[str, Any] = {
     "plain": {},

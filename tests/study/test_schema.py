@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ def test_committed_file_is_up_to_date() -> None:
     assert (STUDIES / "study.schema.json").read_text() == schema_text()
 
 
-def _errors(content: Any) -> list[str]:
+@cache
+def _validator() -> Any:
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
-    validator = jsonschema.Draft202012Validator(study_schema())
-    return [error.message for error in validator.iter_errors(content)]
+    return jsonschema.Draft202012Validator(study_schema())
+
+
+def _errors(content: Any) -> list[str]:
+    return [error.message for error in _validator().iter_errors(content)]
 
 
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda p: p.stem)

@@ -49,7 +49,7 @@ def test_ensemble_is_a_row_of_the_study(tmp_path: Path) -> None:
     directory = run_directory(planned, tmp_path / "runs")
     metrics = directory.metrics()
     for size in (1, 2, 3):
-        expected = evaluate_predictions(found[0].labels, probs=probs[:size].mean(0))
+        expected = evaluate_predictions(probs=probs[:size].mean(0), target=found[0].labels)
         for name in ("nll", "accuracy", "ece"):
             curve = metrics["ensemble"][name]
             assert curve[size - 1] == pytest.approx(expected[name], abs=1e-5)

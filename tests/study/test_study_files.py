@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sfumato._core.yaml_files import read_yaml
-from sfumato.study.extended import read_extended
+from sfumato.study.config import read_extended
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
 FILES = sorted(STUDIES.rglob("*.yaml"))

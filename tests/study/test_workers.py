@@ -14,8 +14,7 @@ import pytest
 from sfumato.study import load_study, run as run_module, run_study, workers
 from sfumato.study.claims import newest_claim
 from sfumato.study.config import PlannedRun
-from sfumato.study.jobs import Job, group_jobs
-from sfumato.study.machine import default_threads, default_workers, idle_cores_hint
+from sfumato.study.jobs import Job, default_threads, default_workers, group_jobs, idle_cores_hint
 
 STUDY = """
 name: small
@@ -116,10 +115,14 @@ class _Gone:
     def recv(self) -> None:
         raise EOFError
 
-    def join(self) -> None:
+    def send(self, call: object) -> None:
+        """Nobody reads it."""
+
+    def join(self, timeout: float | None = None) -> None:
         """It is gone already."""
 
-    terminate = close = join
+    def close(self) -> None:
+        """Nobody is there."""
 
 
 @pytest.mark.parametrize(("code", "tried"), [(-11, [False, True]), (-9, [False]), (1, [False])])
@@ -128,11 +131,11 @@ def test_a_call_apart_that_crashes_is_made_once_more(
 ) -> None:
     found: list[bool] = []
 
-    def start(*_: Any, cautious: bool) -> tuple[_Gone, _Gone]:
+    def start(threads: int, *, cautious: bool) -> tuple[_Gone, _Gone]:
         found.append(cautious)
         return _Gone(code), _Gone(code)
 
     monkeypatch.setattr(workers, "_start_process", start)
     with pytest.raises(ChildProcessError, match="the worker process"):
-        workers.call_apart(os.getpid, threads=1)
+        workers.Apart(threads=1).call(os.getpid)
     assert found == tried

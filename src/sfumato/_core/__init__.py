@@ -1,1 +1,1 @@
-"""What the folders share: several need it, none owns it; private to this library, not exported."""
+"""Functions that several packages need and none owns; private to this library."""

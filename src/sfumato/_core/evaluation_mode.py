@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
+
+
+def returns_probabilities(model: object) -> bool:
+    """Tell whether a model says that it gives probabilities: `returns_probabilities = True`."""
+    return getattr(model, "returns_probabilities", False) is True
 
 
 @contextmanager
@@ -39,3 +45,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     with keeping_modes(model), torch.no_grad():
         model.eval()
         yield
+
+
+@contextmanager
+def with_attribute(modules: Sequence[nn.Module], name: str, value: Any) -> Iterator[None]:
+    """Within, an attribute of some modules has this value; afterwards each has its own again."""
+    kept = [getattr(module, name) for module in modules]
+    for module in modules:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, before in zip(modules, kept, strict=True):
+            setattr(module, name, before)

@@ -1,4 +1,8 @@
-"""Files that are either whole or absent: written under a temporary name, then renamed."""
+"""Files that are written whole or not at all, and the one door to files that others wrote.
+
+Written under a temporary name, then renamed. Read through `open_file`, which waits for no pipe,
+follows no link out of a folder and reads no more than it was told to.
+"""
 
 from __future__ import annotations
 
@@ -10,47 +14,92 @@ import itertools
 import json
 import math
 import os
+import reprlib
+import shutil
+import stat
 import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from pickle import UnpicklingError
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
+from sfumato._core.text import surrogates_as_codes
+
 Content = TypeVar("Content")
 _QUIET_SECONDS = 60
+_BLOCK = 65536  # a disk with less room is full
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEADERS = {
     1: np.lib.format.read_array_header_1_0,
     2: np.lib.format.read_array_header_2_0,
 }
+# JSON takes twenty times its bytes in memory at worst; results have some megabytes.
+MOST_JSON = 64 * 2**20
+MOST_DEPTH = 100  # of lists and mappings in each other: any function may go down them by recursion
+# Unpacked, of all arrays of a file: more than any test set, and than most machines have.
+MOST_ARRAYS = 8 * 2**30
+MOST_RATIO, FREE_BYTES = 200, 64 * 2**20
+MOST_WORDS = 4 * FREE_BYTES  # of a batch of rows
+_MOST_ENTRIES = 10_000
+_MOST_NAME = 255  # characters of a file's name, on all usual disks
+_PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # as numpy writes; others unpack in one piece
+# A pipe is not waited for, and becomes no terminal of ours; Windows knows neither.
+_FLAGS = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
+)
 _REMEDY = (
     "Give the command that wrote it again: a run's or a study's is 'sfumato run', which sets "
-    "damaged files aside and computes them anew."
+    "unreadable files aside and computes them anew."
 )
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write(temporary)` and rename the result to `path`; a crash leaves `path` as it was.
-
-    Raises:
-        IsADirectoryError: `path` is a folder.
-    """
+    """Call `write(temporary)` and rename the result to `path`; a crash leaves `path` as it was."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
+    if path.parent.exists() and not path.parent.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = None
     try:
+        handle, name = tempfile.mkstemp(path.suffix, f".{path.name}.", path.parent)
+        os.close(handle)
+        temporary = Path(name)
         write(temporary)
         sync(temporary)
         temporary.chmod(0o644)
         temporary.replace(path)
+    except OSError as error:
+        is_full = is_full_disk(error, path.parent)  # asked before its room is given back
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        if is_full:
+            raise full_disk(path) from None
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def is_full_disk(error: OSError, folder: Path) -> bool:
+    """True if there was no room for what was to be written; NumPy and Pillow give no number."""
+    is_unknown = error.errno is None and error.strerror is None
+    return error.errno in FULL_DISK or (is_unknown and shutil.disk_usage(folder).free < _BLOCK)
+
+
+def full_disk(path: Path) -> OSError:
+    """The error that says which file has no room, how much is left and what to do."""
+    place = next(each for each in path.absolute().parents if each.is_dir())
+    left = f"{shutil.disk_usage(place).free / 1e3:,.0f} kB"
+    message = f"no room on the disk ({left} are left); free some, or write elsewhere"
+    return OSError(errno.ENOSPC, message, str(path))
 
 
 def file_in_the_way(folder: Path) -> Path | None:
@@ -78,107 +127,365 @@ def sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text atomically."""
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    """Write UTF-8 text atomically; what has no UTF-8 is written as its code, such as `\\xe9`."""
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:
+        content = surrogates_as_codes(text).encode()
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON atomically; NaN and infinity are written as null, so that any reader takes it."""
-    write_text(path, json.dumps(_finite(content), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(finite(content), indent=2, allow_nan=False) + "\n")
 
 
-class DamagedFileError(ValueError):
+class UnreadableFileError(ValueError):
     """A file that was cut or changed after it was written; the message names it and the remedy."""
 
 
-class DamageWarning(UserWarning):
-    """A damaged file was set aside, and what it held is computed anew."""
+class UnreadableFileWarning(UserWarning):
+    """An unreadable file was set aside, and what it held is computed anew."""
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON, naming the file and the remedy where it is broken."""
+def open_file(path: Path, *, within: Path | None = None, most: int | None = None) -> IO[bytes]:
+    """Open a file that a stranger may have put there, for reading.
+
+    It must be a plain file, with at most `most` bytes, and lie in `within`, links followed.
+    """
+    # Opened by its real name, whichever file a writer puts there meanwhile.
+    real = path if within is None else check_inside(path, within, strict=True)
+    number = os.open(real, _FLAGS)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # of the encoding, the content or its depth
-        raise damaged(path, f"not valid JSON: {error}") from None
+        facts = os.fstat(number)
+        if not stat.S_ISREG(facts.st_mode):
+            raise unreadable_file(path, "it is no plain file", "Put the file itself there.")
+        if most is not None and facts.st_size > most:
+            raise unreadable_file(
+                path, f"it has {facts.st_size:,} bytes, at most {most:,} are read", ""
+            )
+        return os.fdopen(number, "rb")  # last: of a folder it raises, and names no file
+    except BaseException:
+        os.close(number)
+        raise
 
 
-def read_json_lines(path: Path) -> list[Any]:
+def check_inside(path: Path, within: Path, *, strict: bool = False) -> Path:
+    """Return the real path of a file or folder, which must lie in `within`, all links followed.
+
+    `strict` also requires that it exists and that every link on the way can be followed.
+    """
+    real, folder = Path(os.path.realpath(path, strict=strict)), Path(os.path.realpath(within))
+    if not real.is_relative_to(folder):
+        raise unreadable_file(path, f"it leads out of {within}", "Put the files themselves there.")
+    return real
+
+
+def checked_file(path: Path, *, within: Path | None = None, most: int | None = None) -> Path:
+    """The path of a file that `open_file` opens, for libraries that open files themselves."""
+    with open_file(path, within=within, most=most):
+        return path
+
+
+def read_bytes(path: Path, *, within: Path | None = None, most: int | None = None) -> bytes:
+    """Read what `open_file` opens; Args as there."""
+    with open_file(path, within=within, most=most) as file:
+        return file.read()
+
+
+def last_line(path: Path, *, within: Path | None = None) -> str:
+    """Return the last line of a recorded traceback, which says what went wrong."""
+    text = read_text(path, within=within, most=MOST_JSON, errors="replace")
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "no reason recorded"
+
+
+def read_text(
+    path: Path, *, within: Path | None = None, most: int | None = None, errors: str = "strict"
+) -> str:
+    """Read UTF-8 text from what `open_file` opens, lines ended as Python ends them."""
+    text = read_bytes(path, within=within, most=most).decode("utf-8", errors)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def text_lines(file: IO[str], most: int = MOST_JSON) -> Iterator[str]:
+    """The lines of an open text; ValueError at one of more than `most` characters."""
+    while line := file.readline(most + 1):
+        if len(line) > most:
+            raise ValueError(f"a line has more than {most:,} characters")
+        yield line
+
+
+def plain_name(name: object, where: Path) -> str:
+    """A name of a file or folder that `where` holds, which must not lead to another folder."""
+    is_plain = isinstance(name, str) and name not in ("", ".", "..") and len(name) <= _MOST_NAME
+    if not is_plain or not str(name).isprintable() or any(each in str(name) for each in "/\\:"):
+        raise unreadable_file(where, f"{reprlib.repr(name)} must be a plain name, without a folder")
+    return str(name)
+
+
+def index_entries(study: Path) -> list[dict[str, Any]]:
+    """Read which run of a study is which method and seed, from its `study.json`."""
+    index = study / "study.json"
+    found = read_json(index, within=study)
+    entries = found.get("runs") if isinstance(found, dict) else None
+    if not isinstance(entries, list) or not all(
+        isinstance(each, dict)
+        and {"run", "method", "seed"} <= each.keys()
+        and isinstance(each["method"], str)
+        for each in entries
+    ):
+        raise unreadable_file(index, "it lists no runs with method and seed")
+    return [{**each, "run": plain_name(each["run"], index)} for each in entries]
+
+
+def is_file(path: Path) -> bool:
+    """True if there is such a file; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long, a circle of links; a NUL, no UTF-8
+        return False
+
+
+def read_json(path: Path, *, within: Path | None = None, remedy: str = _REMEDY) -> Any:
+    """Read JSON, naming the file and the remedy where it is broken; `within` as `open_file`."""
+    content = read_bytes(path, within=within, most=MOST_JSON)
+    try:
+        return parse_json(content)
+    except ValueError as error:
+        raise unreadable_file(path, f"not valid JSON: {error}", remedy) from None
+
+
+def parse_json(content: bytes) -> Any:
+    """Plain data from JSON; ValueError where it is none, no UTF-8 or nested too deeply."""
+    try:
+        value = json.loads(content.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    check_depth(value)
+    return value
+
+
+def check_depth(value: Any) -> None:
+    """Raise where plain data is nested so deeply that looking at all of it could fail."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MOST_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [each for part in inner for each in part if isinstance(each, dict | list)]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
+
+
+def read_json_lines(path: Path, *, within: Path | None = None) -> list[Any]:
     """Read a file of one JSON value a line, naming the file and the line where it is broken."""
     values = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    lines = read_bytes(path, within=within, most=MOST_JSON).splitlines()
+    for number, line in enumerate(lines, 1):
         try:
-            values.append(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            raise damaged(path, f"line {number} is not valid JSON: {error}") from None
+            values.append(parse_json(line))
+        except ValueError as error:
+            raise unreadable_file(path, f"line {number} is not valid JSON: {error}") from None
     return values
 
 
-def damaged(path: Path, why: str, remedy: str = _REMEDY) -> DamagedFileError:
+def unreadable_file(path: Path, why: str, remedy: str = _REMEDY) -> UnreadableFileError:
     """The error that says which file is broken and what to do."""
-    return DamagedFileError(f"{path} is damaged ({why}). {remedy}")
+    return UnreadableFileError(f"{path} is unreadable ({why}). {remedy}".rstrip())
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, *, within: Path | None = None) -> dict[str, np.ndarray]:
     """Read an npz that holds no pickles, naming the file and the remedy where it is broken."""
-    content = io.BytesIO(path.read_bytes())  # a failing disk is no damaged file
+    # In memory first: a failing disk is no unreadable file.
+    content = io.BytesIO(read_bytes(path, within=within, most=MOST_ARRAYS))
     try:
-        _check_sizes(content)
-        with np.load(content, allow_pickle=False) as arrays:
+        with _checked_arrays(content, MOST_ARRAYS) as arrays:
             return {key: arrays[key] for key in arrays.files}
     except MemoryError:
         raise
     except Exception as error:  # of the archive, its compression or an array: numpy lets all pass
-        raise damaged(path, f"not a whole npz: {error}") from None
+        raise unreadable_file(path, f"not a whole npz: {error}") from None
 
 
-def _check_sizes(content: io.BytesIO) -> None:
-    """Raise where an array says that it is larger than its bytes, before room is made for it."""
-    with zipfile.ZipFile(content) as archive:
+@contextlib.contextmanager
+def open_arrays(path: Path, *, most: int | None = MOST_ARRAYS) -> Iterator[Any]:
+    """The arrays of an npz by name, each read when asked for; pickles are refused.
+
+    `most` is how many bytes they may have together; None for any number, as data sets have.
+    """
+    try:
+        with open_file(path, most=most) as file, _checked_arrays(file, most) as arrays:
+            yield arrays
+    except (EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(str(error)) from error
+
+
+def _checked_arrays(file: IO[bytes], most: int | None) -> Any:
+    """Let numpy read an npz, after checking that it would not fill the memory."""
+    if file.read(6) == np.lib.format.MAGIC_PREFIX:
+        raise ValueError("is one array, an .npy; rename it to end in .npy")
+    size = file.seek(0, os.SEEK_END)
+    with zipfile.ZipFile(file) as archive:
+        check_unpacked(archive, size, most)
         for entry in archive.infolist():
-            with archive.open(entry) as file:
-                first, _ = np.lib.format.read_magic(file)
-                read = _HEADERS.get(first)
-                if read is None:
-                    continue
-                shape, _, dtype = read(file)
-            claimed = math.prod(shape) * dtype.itemsize
-            if claimed > entry.file_size:
-                raise ValueError(f"{entry.filename} has {entry.file_size} bytes, not {claimed}")
-    content.seek(0)
+            _check_header(archive, entry)
+    file.seek(0)
+    return np.load(file, allow_pickle=False)
 
 
-def read_unless_damaged(
+def check_unpacked(archive: zipfile.ZipFile, size: int, most: int | None = None) -> None:
+    """Raise where a zip of `size` bytes unpacks to more than files of this kind do.
+
+    What an entry says is a bound on what Python reads of it, however it was made.
+    """
+    entries = archive.infolist()
+    if len(entries) > _MOST_ENTRIES:
+        raise ValueError(f"it has {len(entries):,} entries, more than {_MOST_ENTRIES:,}")
+    if any(entry.compress_type not in _PACKED for entry in entries):
+        raise ValueError("it is compressed in another way than numpy does; use np.savez_compressed")
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > FREE_BYTES + MOST_RATIO * size or (most is not None and unpacked > most):
+        raise ValueError(
+            f"it unpacks from {size:,} to {unpacked:,} bytes, which is refused; save it with "
+            "np.savez, or as Parquet, which is read in batches"
+        )
+
+
+def check_torch_file(file: IO[bytes]) -> None:
+    """Raise where a file of `torch.save` unpacks to far more than it has bytes."""
+    if zipfile.is_zipfile(file):  # older ones are no archives, and not compressed
+        with zipfile.ZipFile(file) as archive:
+            check_unpacked(archive, file.seek(0, os.SEEK_END))
+    file.seek(0)
+
+
+def read_tensors(path: Path) -> Any:
+    """Read what `torch.save` wrote of tensors and plain data; code in it is refused, not run."""
+    import torch
+
+    with open_file(path, most=MOST_ARRAYS) as file:
+        if not zipfile.is_zipfile(file):  # older ones say themselves how much memory they want
+            raise ValueError("no file of torch.save, or one from before PyTorch 1.6: save it anew")
+        file.seek(0)
+        check_torch_file(file)
+        try:
+            return torch.load(file, weights_only=True, map_location="cpu")
+        except UnpicklingError:  # PyTorch's own message says how to run the code
+            raise ValueError(
+                "it holds more than tensors, numbers and text; save those alone: "
+                "torch.save({'probs': ..., 'labels': ...}, FILE)"
+            ) from None
+
+
+def _check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    """Raise where an array says that it is larger than its bytes, before room is made for it."""
+    with archive.open(entry) as file:
+        _read_header(file, entry.filename, entry.file_size)
+
+
+def _read_header(file: IO[bytes], name: str, size: int) -> None:
+    first, _ = np.lib.format.read_magic(file)
+    if first not in _HEADERS:
+        raise ValueError(f"{name} is of version {first} of numpy's format")
+    shape, _, dtype = _HEADERS[first](file)
+    if dtype.hasobject or dtype.kind == "V":
+        raise ValueError(f"{name} holds {dtype.name} values; save plain numbers or text")
+    claimed = math.prod(shape) * dtype.itemsize
+    if claimed > size or min(shape, default=0) < 0:
+        raise ValueError(f"{name} has {size} bytes, not {claimed}")
+
+
+def map_array(path: Path) -> np.ndarray:
+    """The array of an .npy file, which stays on disk until it is looked at; pickles are refused."""
+    with open_file(path) as file:
+        start = file.read(len(np.lib.format.MAGIC_PREFIX))
+        if start.startswith(b"PK"):
+            raise ValueError("holds several arrays, an .npz; rename it to end in .npz")
+        if start != np.lib.format.MAGIC_PREFIX:
+            raise ValueError("no .npy file; write it with np.save")
+        file.seek(0)
+        _read_header(file, path.name, os.fstat(file.fileno()).st_size)
+    found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return found
+
+
+def parquet_file(path: Path) -> Any:
+    """A `pyarrow.parquet.ParquetFile` that unpacks to no more than files of its size do.
+
+    Text is read as numbers into a dictionary, since a word that is there once in the file would
+    take its room in every row; `words_of_rows` spells it out.
+    """
+    from pyarrow import parquet
+
+    file = parquet.ParquetFile(checked_file(path))
+    unpacked, values, text = Counter[str](), Counter[str](), set[str]()
+    # Not `metadata.schema`: the two hold each other, and both would stay for each file opened.
+    for group in map(file.metadata.row_group, range(file.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            name = column.path_in_schema
+            unpacked[name] += column.total_uncompressed_size
+            values[name] += column.num_values
+            if column.physical_type == "BYTE_ARRAY":
+                text.add(name)
+    bound = FREE_BYTES + MOST_RATIO * path.stat().st_size
+    for name, size in unpacked.items():
+        size = max(size, 8 * values[name])  # a value that repeats takes no bytes in the file
+        if size > bound:
+            raise ValueError(f"{name!r} unpacks to {size:,} bytes, which is refused")
+    return parquet.ParquetFile(path, read_dictionary=sorted(text))
+
+
+def words_of_rows(column: Any, most: int = MOST_WORDS) -> Any:
+    """A column of Arrow as it was written: with a word for each row where it was a dictionary.
+
+    Refused where these words have more than `most` bytes.
+    """
+    import pyarrow as arrow
+    from pyarrow import compute
+
+    if arrow.types.is_nested(column.type):  # lists, and what is in them, have words of their own
+        inner = column.flatten()
+        for each in inner if isinstance(inner, list) else [inner]:
+            words_of_rows(each, most)
+        return column
+    if not arrow.types.is_dictionary(column.type):
+        return column
+    words = column.dictionary
+    if arrow.types.is_string(words.type) or arrow.types.is_binary(words.type):
+        lengths = compute.cast(compute.binary_length(words), arrow.int64())
+        needed = compute.sum(compute.take(lengths, column.indices)).as_py() or 0
+        if needed > most:
+            message = f"{len(column):,} rows have words of {needed:,} bytes, which is refused"
+            raise arrow.ArrowInvalid(message)
+    return column.cast(words.type)
+
+
+def read_or_set_aside(
     path: Path, read: Callable[[Path], Content], consequence: str = "it is computed anew"
 ) -> Content | None:
-    """What a file holds; None where there is none, or a damaged one, which is set aside."""
+    """Read a file; None where there is none, or an unreadable one, which is set aside."""
     if not path.exists():
         return None
     try:
         return read(path)
-    except DamagedFileError:
+    except UnreadableFileError:
         set_aside(path, consequence)
         return None
 
 
 def set_aside(path: Path, consequence: str) -> None:
-    """Rename a damaged file or folder to a name that nothing reads, and warn.
-
-    Args:
-        path: what is damaged; nothing happens where another process was first.
-        consequence: what happens now, for the warning: "it is computed anew".
-    """
-    target = path.with_name(f"{path.name}.damaged")
+    """Rename an unreadable file or folder to a name that nothing reads, and warn."""
+    target = path.with_name(f"{path.name}.unreadable")
     for number in itertools.count(2):
         if not target.exists():
             break
-        target = path.with_name(f"{path.name}.damaged-{number}")
+        target = path.with_name(f"{path.name}.unreadable-{number}")
     try:
         path.rename(target)
     except FileNotFoundError:
         return
-    message = f"{path} is damaged and was renamed to {target.name}: {consequence}"
-    warnings.warn(message, DamageWarning, stacklevel=2)
+    message = f"{path} is unreadable and was renamed to {target.name}: {consequence}"
+    warnings.warn(message, UnreadableFileWarning, stacklevel=2)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -191,11 +498,12 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     write_atomically(path, write)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Turn content into plain data as `write_json` writes it: NaN and infinity become None."""
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value

@@ -1,32 +1,121 @@
-"""Whatever a study names as `package.module:Name`: found, imported, and named where it fails.
-
-Modules beside a study file are found without being installed: inside `searching(folder)` that
-folder is first on `sys.path` from the first such name on, and leaves the path at the end. A study
-that names no module never has its folder there.
-"""
+"""Import what a study names as `package.module:Name`, and digest the code behind it."""
 
 from __future__ import annotations
 
-import difflib
+import ast
+import hashlib
 import importlib
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sfumato._core.source_digest import is_installed, root_of, source_digest
+from sfumato._core.spec import nearest
+
+_LENGTH = 12
+
+_OF_PYTHON = {Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib")}
+
+
+def source_digest(module: ModuleType) -> str | None:
+    """A short digest of a module's source and of what it imports beside it.
+
+    None for what has no file, as the modules that are part of Python itself.
+    """
+    if getattr(module, "__file__", None) is None:
+        return None
+    file = Path(str(module.__file__))
+    root = root_of(module.__name__, file)
+    files = {file} if is_installed(root) else _with_imports(module.__name__, file, root)
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
+        digest.update(_content(path))
+    return digest.hexdigest()[:_LENGTH]
+
+
+def root_of(name: str, file: Path) -> Path:
+    """The folder that a module's name is counted from: `a` of `a/b/c.py` for `b.c`."""
+    depth = name.count(".") + (file.stem == "__init__")
+    return file.parents[min(depth, len(file.parents) - 1)]
+
+
+def is_installed(root: Path) -> bool:
+    """True if the modules of a folder are Python's own or were put there by an installer."""
+    return root in _OF_PYTHON or bool({"site-packages", "dist-packages"} & set(root.parts))
+
+
+def _with_imports(name: str, file: Path, root: Path) -> set[Path]:
+    """The file, the packages around it, and all that they import below `root`."""
+    found: set[Path] = set()
+    waiting = [file, *_files(name, root)]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        if path.suffix == ".py":
+            package = path.relative_to(root).parent.parts
+            for imported in _imports(_content(path), package):
+                waiting += _files(imported, root)
+    return found
+
+
+def _files(name: str, root: Path) -> Iterator[Path]:
+    """The files that importing a dotted name executes, of those below `root`."""
+    parts = name.split(".")
+    for length in range(1, len(parts) + 1):
+        place = root.joinpath(*parts[:length])
+        for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+            if path.is_file():
+                yield path
+
+
+@lru_cache(maxsize=1024)
+def _imports(content: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
+    """The dotted names that a file may import, wherever in the file; none where it is no Python."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):
+        return ()
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join((*above, *([node.module] if node.module else [])))
+            # `from package import thing`: the thing may be a module.
+            names += [".".join(filter(None, (base, alias.name))) for alias in node.names]
+    return tuple(dict.fromkeys(names))
+
+
+def _content(path: Path) -> bytes:
+    """Without the line ends of another system."""
+    return path.read_bytes().replace(b"\r\n", b"\n")
+
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+
 _NAME = re.compile(rf"({_DOTTED}):({_DOTTED})")
+
+_CLOSED = (
+    "{name!r} is an import path, and importing executes its module: nothing was imported. Where "
+    "you trust it, pass modules= (--modules), the folder of its modules"
+)
+
 # Folders that modules were imported from, and digests of the modules as of then.
 _folders: set[Path] = set()
+
 _digests: dict[str, str | None] = {}
 
 
@@ -64,7 +153,10 @@ def module_folder() -> Path | None:
 
 @contextmanager
 def searching(folder: Path | None) -> Iterator[None]:
-    """Find modules in `folder` first, as Python does in the folder of a script; None: as ever."""
+    """Let names be imported, from `folder` first, as Python does in the folder of a script.
+
+    Only for names that the user wrote, or said to trust. None leaves the door as it is.
+    """
     if folder is None:
         yield
         return
@@ -78,24 +170,23 @@ def searching(folder: Path | None) -> Iterator[None]:
 
 
 def is_import_path(name: object) -> bool:
-    """Whether a name has the form `package.module:Name`."""
+    """True if a name has the form `package.module:Name`."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def import_named(name: str) -> tuple[Any, str | None]:
-    """What `package.module:Name` names, and the digest of its source (see `source_digest`).
-
-    Raises:
-        ValueError: no such module or name, or the module can't be imported; says in which file
-            and line.
+    """Return what `package.module:Name` names, and the digest of its source.
 
     Example:
-        >>> import_named("fractions:Fraction")[0]
+        >>> with searching(Path()):
+        ...     import_named("fractions:Fraction")[0]
         <class 'fractions.Fraction'>
     """
     found = _NAME.fullmatch(name)
     if found is None:
         raise ValueError(f"{name!r} must have the form package.module:Name")
+    if _search.get() is None:
+        raise ValueError(_CLOSED.format(name=name))
     if found[1] == "__main__":
         raise ValueError(f"{name!r}: workers can't import a script's own names: use a module")
     module = _import(found[1])
@@ -118,7 +209,7 @@ def place_of(error: BaseException) -> str:
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file is the user's: beside the study, or at least neither ours nor installed."""
+    """True if a file is the user's: in the study's folder, or neither ours nor installed."""
     path, folder = Path(file), module_folder()
     if folder is not None and not path.is_relative_to(folder):
         return False
@@ -148,11 +239,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _forget_what_is_stale(name: str, folder: Path) -> None:
-    """Let modules be imported anew where they changed, or belong to another study.
-
-    Raises:
-        ValueError: a module beside the study has the name of one that is none of a study's.
-    """
+    """Let modules be imported anew where they changed, or belong to another study."""
     _forget(_folders - {folder})
     top = name.partition(".")[0]
     known, beside = sys.modules.get(top), PathFinder.find_spec(top, [str(folder)])
@@ -184,16 +271,16 @@ def _home(name: str, module: Any) -> Path | None:
 
 
 def _is_missing(name: str, error: BaseException) -> bool:
-    """Whether it is the named module itself that can't be found, and not one that it imports."""
+    """True if the named module itself can't be found, and not one that it imports."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     return missing is not None and f"{name}.".startswith(f"{missing}.")
 
 
 def _not_found(missing: str) -> str:
     folder = module_folder()
-    where = f"in {folder} or installed" if folder is not None else "installed or on the path"
+    where = f"in {folder} or installed"
     files = [] if folder is None else [path.stem for path in folder.glob("*.py")]
-    return f"there is no module {missing!r} {where}{_nearest(missing, files)}"
+    return f"there is no module {missing!r} {where}{nearest(missing, files)}"
 
 
 def _failed(name: str, error: BaseException) -> str:
@@ -206,12 +293,7 @@ def _failed(name: str, error: BaseException) -> str:
 
 
 def _offers(thing: Any, wanted: str) -> str:
-    return _nearest(wanted, [each for each in dir(thing) if not each.startswith("_")])
-
-
-def _nearest(word: str, choices: list[str]) -> str:
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    return nearest(wanted, [each for each in dir(thing) if not each.startswith("_")])
 
 
 def _place(module: ModuleType) -> str:

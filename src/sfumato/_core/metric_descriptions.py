@@ -13,18 +13,11 @@ Range = Literal["share", "nonnegative", "any"]
 
 
 class Description(NamedTuple):
-    """How a metric is shown and read.
-
-    Args:
-        title: as a heading.
-        better: which direction is good, or None where neither is as such.
-        range: between which bounds its values lie: 0 and 1 (shown in percent), 0 and infinity, or
-            none that are known.
-    """
+    """Title, direction and range of a metric."""
 
     title: str
-    better: Better | None = None
-    range: Range = "any"
+    better: Better | None = None  # None where neither direction is good as such
+    range: Range = "any"  # "share" is shown in percent
 
 
 DESCRIPTIONS: dict[str, Description] = {
@@ -54,16 +47,24 @@ DESCRIPTIONS: dict[str, Description] = {
     "true_ece": Description("true ECE", "lower", "share"),
     "temperature": Description("temperature", None, "nonnegative"),
     "order": Description("order of the norm", None, "nonnegative"),
-    # Of damaged and of changing images.
+    # Of corrupted and of changing images.
     "error": Description("error", "lower", "share"),
     "rmsce": Description("RMS calibration error", "lower", "share"),
     "consistency": Description("consistency", "higher", "share"),
+    "consistency_to_previous": Description("consistency to the frame before", "higher", "share"),
     "flip_rate": Description("flip rate", "lower", "share"),
     "cec": Description("CEC", "lower", "nonnegative"),
+    "cec_released": Description("CEC, as released", "lower", "nonnegative"),
     "mean_ce": Description("mCE", "lower", "nonnegative"),
     "mean_cnll": Description("mCNLL", "lower", "nonnegative"),
     "mean_cece": Description("mCECE", "lower", "nonnegative"),
     "success_rate": Description("success rate", "lower", "share"),
+    # Of strange inputs.
+    "auroc": Description("AUROC", "higher", "share"),
+    "fpr95": Description("FPR at 95 % TPR", "lower", "share"),
+    "aupr_in": Description("AUPR in", "higher", "share"),
+    "aupr_out": Description("AUPR out", "higher", "share"),
+    "shrinkage": Description("shrinkage of the covariance", None, "share"),
     # Of objects in images.
     "mean_objectness": Description("mean objectness", None, "share"),
     "mean_objectness_deviation": Description("objectness deviation", "lower", "share"),
@@ -91,7 +92,17 @@ DESCRIPTIONS: dict[str, Description] = {
 # test set, and no such set may have one of these.
 OWN_SPLITS = (
     *("train", "validation", "test", "scaled", "normalised", "ensemble", "context", "objectness"),
-    *("corrupted", "perturbed", "attacked", "frequency", "own", "seconds", "samples", "units"),
+    *(
+        "corrupted",
+        "perturbed",
+        "attacked",
+        "frequency",
+        "ood",
+        "own",
+        "seconds",
+        "samples",
+        "units",
+    ),
     *("scaled_by_ece", "relative_to_baseline", "reliability", "cells", "by_class"),
     "skipped_images",
 )

@@ -1,15 +1,12 @@
-"""A named thing with parameters, as a configuration writes it: `{name: scenes, size: 64}`.
-
-Data, models, losses and everything else that a study names go through `resolve`: the name is
-looked up in a literal table of callables, and the parameters are checked against the chosen
-callable's own signature, so that there is no second list of options to keep in step.
-"""
+"""Named components with parameters, `{name: scenes, size: 64}`, and the folder of data sets."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import inspect
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,24 +14,18 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 Spec = str | Mapping[str, Any]
+
 DIGEST = "source_digest"
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A checked spec: call it as `resolved.build(**supplied, **resolved.params)`.
-
-    Args:
-        name: the name in the table.
-        build: the callable behind the name.
-        params: every parameter that the user may set, with its checked value or default.
-        source_digest: of the code of a part that is named by its import path.
-    """
+    """A checked spec: call it as `resolved.build(**supplied, **resolved.params)`."""
 
     name: str
     build: Callable[..., Any]
-    params: dict[str, Any]
-    source_digest: str | None = None
+    params: dict[str, Any]  # all that the user may set, with checked values or defaults
+    source_digest: str | None = None  # of the code of a part that is named by its import path
 
     @property
     def config(self) -> dict[str, Any]:
@@ -42,8 +33,8 @@ class Resolved:
 
         Parameters that are None and would be by default are left out: one that a later version
         adds then leaves this configuration, and the names of runs made from it, as they are.
-        So are the defaults of a user's own part that no configuration can hold, as a class: the
-        digest of its code stands for them.
+        So are the defaults of users' components that no configuration can hold, as a class: the
+        digest of their code stands for them.
         """
         defaults = {key: each.default for key, each in parameters(self.build).items()}
         said = {
@@ -64,6 +55,7 @@ def resolve(
     supplied: Collection[str] = (),
     hint: str = "",
     hint_missing: str = "",
+    meant: str | None = None,
 ) -> Resolved:
     """Check a spec against a table of callables, without calling anything.
 
@@ -78,13 +70,7 @@ def resolve(
         supplied: parameters that the caller passes itself; the user may not set them.
         hint: what else could be written, for the message of an unknown name.
         hint_missing: what may be meant, for the message of a missing parameter.
-
-    Returns:
-        The name, the callable, and all its parameters with defaults filled in.
-
-    Raises:
-        ValueError: unknown name or key, missing parameter, value outside a `Literal`.
-        TypeError: spec or parameter of the wrong type.
+        meant: what an unknown name stands for; None proposes the name that looks most like it.
 
     Example:
         >>> def disc(*, radius: float = 1.0, filled: bool = True) -> float: ...
@@ -94,7 +80,8 @@ def resolve(
     name, given = _split_spec(spec, what)
     if name not in table:
         raise ValueError(
-            f"unknown {what} {name!r}{_nearest(name, table)}. Choose from {sorted(table)}{hint}"
+            f"unknown {what} {name!r}{_proposed(name, table, meant)}. "
+            f"Choose from {sorted(table)}{hint}"
         )
     thing = f"{what} {name!r}"
     allowed = parameters(table[name], supplied=supplied)
@@ -161,7 +148,7 @@ def _check_keys(
             raise ValueError(f"{key} of {thing} is set from the data or the run: remove it")
         if key not in allowed:
             raise ValueError(
-                f"{thing} has no parameter {key!r}{_nearest(key, allowed)}. "
+                f"{thing} has no parameter {key!r}{nearest(key, allowed)}. "
                 f"It takes {sorted(allowed)}"
             )
     for key, parameter in allowed.items():
@@ -206,7 +193,16 @@ def _describe(annotation: Any) -> str:
     return re.sub(r"\b(pathlib|typing|_local)\.", "", str(annotation))
 
 
-def _nearest(word: Any, choices: Iterable[str]) -> str:
+def _proposed(word: Any, choices: Iterable[str], meant: str | None) -> str:
+    if meant is None:
+        return nearest(word, choices)
+    return f" (did you mean {repr(meant) if meant.isidentifier() else meant}?)"
+
+
+def nearest(word: Any, choices: Iterable[str]) -> str:
+    """Say which of the choices an unknown word resembles, if any."""
+    if word == "from_logits":
+        return " (every component takes logits: remove it)"
     close = difflib.get_close_matches(str(word), list(choices), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
@@ -229,3 +225,57 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     raise TypeError(f"{type(value).__name__} {value!r} can't be written to a configuration")
+
+
+# Processes that a study starts, on this machine or another, share the environment and nothing else.
+DATA_ROOT = "SFUMATO_DATA"
+
+
+def in_data_root(path: str | Path) -> Path:
+    """A path of a data spec as it is on this machine.
+
+    Relative ones are inside of the folder that the environment variable SFUMATO_DATA names (the
+    command line sets it: `--data ROOT`), or of the working directory where it is not set.
+
+    Example:
+        >>> in_data_root("/sets/cifar10").as_posix()
+        '/sets/cifar10'
+    """
+    found, root = Path(path).expanduser(), os.environ.get(DATA_ROOT)
+    if found.is_absolute() or not root:
+        return found
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{root}: no such folder; --data or {DATA_ROOT} says where data sets lie"
+        )
+    return folder / found
+
+
+def params_in_data_root(source: Resolved) -> dict[str, Any]:
+    """The parameters of a checked data spec, its paths as they are on this machine.
+
+    A path is what the loader's signature says may be a `Path`.
+    """
+    given, signature = source.params, parameters(source.build)
+    return {
+        key: in_data_root(value)
+        if isinstance(value, str | Path) and Path in _kinds(signature[key].annotation)
+        else value
+        for key, value in given.items()
+    }
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) or (annotation,)
+
+
+def content_hash(content: Mapping[str, Any]) -> str:
+    """A short hash of plain data, whatever the order of its keys.
+
+    Example:
+        >>> content_hash({"a": 1, "b": 2}) == content_hash({"b": 2, "a": 1})
+        True
+    """
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -9,20 +9,22 @@ from typing import Any
 
 import yaml
 
-from sfumato._core.files import DamagedFileError, write_text
+from sfumato._core.files import UnreadableFileError, check_depth, read_bytes, write_text
 
 MOST_VALUES = 100_000
+_MOST_BYTES = 2**20  # some seconds at worst; a study file has some kilobytes
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT, _FLOAT = "tag:yaml.org,2002:str", "tag:yaml.org,2002:float"
 _SCIENTIFIC = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
 
-def read_yaml(path: Path, *, by_hand: bool = False) -> Any:
+def read_yaml(path: Path, *, by_hand: bool = False, within: Path | None = None) -> Any:
     """Read YAML as plain data, naming the file where it is broken; as `parse_yaml`."""
+    content = read_bytes(path, within=within, most=_MOST_BYTES)
     try:
-        return parse_yaml(path.read_text(encoding="utf-8"), by_hand=by_hand)
+        return parse_yaml(content.decode("utf-8"), by_hand=by_hand)
     except ValueError as error:  # of the encoding or of the content
-        raise DamagedFileError(f"{path} is not valid YAML: {error}") from None
+        raise UnreadableFileError(f"{path} is not valid YAML: {error}") from None
 
 
 def write_yaml(path: Path, content: Mapping[str, Any]) -> None:
@@ -41,9 +43,6 @@ def parse_yaml(text: str, *, by_hand: bool = False) -> Any:
         by_hand: a person wrote it, so that a value 1e-3 is a number, which YAML 1.1 takes for a
             word. In files that a program wrote it is one: the digest of some code.
 
-    Raises:
-        ValueError: not YAML, or one of the above; the message names the line.
-
     Example:
         >>> parse_yaml("a: &a {x: 1, y: 2}\\nb: {<<: *a, y: 3}")["b"]
         {'x': 1, 'y': 3}
@@ -51,7 +50,7 @@ def parse_yaml(text: str, *, by_hand: bool = False) -> Any:
         {'rate': 0.001}
     """
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
     except yaml.YAMLError as error:  # a character that no YAML may hold
         raise ValueError(str(error)) from None
     try:
@@ -61,7 +60,9 @@ def parse_yaml(text: str, *, by_hand: bool = False) -> Any:
         _Sizes().of(node)
         if by_hand:
             _read_numbers(node, set())
-        return loader.construct_document(node)
+        content = loader.construct_document(node)
+        check_depth(content)
+        return content
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except yaml.YAMLError as error:
@@ -70,8 +71,38 @@ def parse_yaml(text: str, *, by_hand: bool = False) -> Any:
         loader.dispose()
 
 
+class _Loader(yaml.SafeLoader):
+    """Stops at the first key that is there twice, and at too many values, before reading on."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._count = 0
+        self._keys: dict[int, dict[tuple[str, str], yaml.Node]] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        node = super().compose_node(parent, index)
+        self._count += 1
+        if self._count > MOST_VALUES and node is not None:
+            raise ValueError(f"{_line(node)}: it has more than {MOST_VALUES:,} values")
+        # PyYAML asks for a key with no index, then for its value with the key as index.
+        if isinstance(parent, yaml.MappingNode) and index is None:
+            self._refuse_duplicate(parent, node)
+        return node
+
+    def _refuse_duplicate(self, parent: yaml.MappingNode, key: yaml.Node | None) -> None:
+        if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+            return
+        seen = self._keys.setdefault(id(parent), {})
+        first = seen.setdefault((key.tag, key.value), key)
+        if first is not key:
+            raise ValueError(
+                f"{_line(key)}: the key {key.value!r} is there already, in {_line(first)}; "
+                "rename or remove one of them"
+            )
+
+
 class _Sizes:
-    """How many values each node stands for with every alias written out; looks at each once."""
+    """Counts the values of each node with every alias written out; looks at each once."""
 
     def __init__(self) -> None:
         self._known: dict[int, int | None] = {}
@@ -84,7 +115,6 @@ class _Sizes:
             return size
         self._known[id(node)] = None  # under way
         if isinstance(node, yaml.MappingNode):
-            _refuse_duplicates(node)
             inner = [each for pair in node.value for each in pair]
         else:
             inner = node.value if isinstance(node, yaml.SequenceNode) else []
@@ -115,19 +145,6 @@ def _read_numbers(node: yaml.Node, seen: set[int]) -> None:
 
 def _is_bare_word(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == _TEXT and node.style is None
-
-
-def _refuse_duplicates(node: yaml.MappingNode) -> None:
-    seen: dict[tuple[str, str], yaml.Node] = {}
-    for key, _ in node.value:
-        if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
-            continue
-        first = seen.setdefault((key.tag, key.value), key)
-        if first is not key:
-            raise ValueError(
-                f"{_line(key)}: the key {key.value!r} is there already, in {_line(first)}; "
-                "rename or remove one of them"
-            )
 
 
 def _line(node: yaml.Node) -> str:

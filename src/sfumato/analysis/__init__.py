@@ -1,97 +1,55 @@
-"""Why smoothing works: spectra, landscapes, profiles."""
+"""Analyses of why smoothing works: spectra, landscapes, profiles."""
 
-from sfumato.analysis.attention.activation_maps import (
-    ActivationMaps,
-    class_activation_map,
-    grad_cam,
-    grad_cam_plus_plus,
+from sfumato._core.exports import public_names as _public_names
+from sfumato.analysis.attention import (
+    ActivationMaps as ActivationMaps,
+    class_activation_map as class_activation_map,
+    grad_cam as grad_cam,
+    grad_cam_plus_plus as grad_cam_plus_plus,
+    localisation_scores as localisation_scores,
+    plot_activation_maps as plot_activation_maps,
 )
-from sfumato.analysis.attention.figures import overlay_maps, plot_activation_maps
-from sfumato.analysis.attention.localisation import Localisation, localisation_scores
-from sfumato.analysis.curvature.density import HessianDensity, hessian_density
-from sfumato.analysis.curvature.figures import (
-    eigenvalue_outliers,
-    plot_hessian_densities,
-    plot_hessian_spectra,
+from sfumato.analysis.curvature import (
+    HessianDensity as HessianDensity,
+    expected_sharpness as expected_sharpness,
+    hessian_density as hessian_density,
+    hessian_max_spectrum as hessian_max_spectrum,
+    plot_hessian_densities as plot_hessian_densities,
+    plot_hessian_spectra as plot_hessian_spectra,
 )
-from sfumato.analysis.curvature.sharpness import ExpectedSharpness, expected_sharpness
-from sfumato.analysis.curvature.spectrum import HessianSpectrum, hessian_max_spectrum
-from sfumato.analysis.feature_maps.covariance import (
-    FeatureCovariance,
-    feature_covariance,
-    plot_feature_covariances,
+from sfumato.analysis.feature_maps import (
+    FeatureCovariance as FeatureCovariance,
+    FeatureDeviation as FeatureDeviation,
+    FeatureSpectrum as FeatureSpectrum,
+    FrequencyResponse as FrequencyResponse,
+    feature_covariance as feature_covariance,
+    feature_deviation as feature_deviation,
+    feature_spectrum as feature_spectrum,
+    frequency_response as frequency_response,
+    plot_feature_covariances as plot_feature_covariances,
+    plot_feature_deviations as plot_feature_deviations,
+    plot_feature_spectra as plot_feature_spectra,
+    plot_frequency_responses as plot_frequency_responses,
+    stage_blocks as stage_blocks,
+    stage_ends as stage_ends,
 )
-from sfumato.analysis.feature_maps.deviation import (
-    FeatureDeviation,
-    feature_deviation,
-    plot_feature_deviations,
+from sfumato.analysis.lanczos import HessianSpectrum as HessianSpectrum
+from sfumato.analysis.landscape import (
+    LossLandscape as LossLandscape,
+    loss_landscape as loss_landscape,
+    plot_loss_landscapes as plot_loss_landscapes,
 )
-from sfumato.analysis.feature_maps.frequency_response import (
-    FrequencyResponse,
-    frequency_response,
-    plot_frequency_responses,
+from sfumato.analysis.loss_variance import (
+    LossVariance as LossVariance,
+    loss_variance as loss_variance,
+    plot_loss_variances as plot_loss_variances,
 )
-from sfumato.analysis.feature_maps.spectrum import (
-    FeatureSpectrum,
-    feature_spectrum,
-    plot_feature_spectra,
-)
-from sfumato.analysis.feature_maps.taps import stage_blocks, stage_ends
-from sfumato.analysis.landscape.directions import filter_direction
-from sfumato.analysis.landscape.figures import plot_loss_landscapes
-from sfumato.analysis.landscape.surface import LossLandscape, loss_landscape
-from sfumato.analysis.loss_variance import LossVariance, loss_variance, plot_loss_variances
-from sfumato.analysis.regulariser import RegulariserValues, plot_regularisers
 from sfumato.analysis.smoothing_profile import (
-    SmoothingProfile,
-    active_share,
-    plot_smoothing_profile,
-    smoothing_profile,
+    RegulariserValues as RegulariserValues,
+    active_share as active_share,
+    plot_regularisers as plot_regularisers,
+    plot_smoothing_profile as plot_smoothing_profile,
+    smoothing_profile as smoothing_profile,
 )
 
-__all__ = [
-    "ActivationMaps",
-    "ExpectedSharpness",
-    "FeatureCovariance",
-    "FeatureDeviation",
-    "FeatureSpectrum",
-    "FrequencyResponse",
-    "HessianDensity",
-    "HessianSpectrum",
-    "Localisation",
-    "LossLandscape",
-    "LossVariance",
-    "RegulariserValues",
-    "SmoothingProfile",
-    "active_share",
-    "class_activation_map",
-    "eigenvalue_outliers",
-    "expected_sharpness",
-    "feature_covariance",
-    "feature_deviation",
-    "feature_spectrum",
-    "filter_direction",
-    "frequency_response",
-    "grad_cam",
-    "grad_cam_plus_plus",
-    "hessian_density",
-    "hessian_max_spectrum",
-    "localisation_scores",
-    "loss_landscape",
-    "loss_variance",
-    "overlay_maps",
-    "plot_activation_maps",
-    "plot_feature_covariances",
-    "plot_feature_deviations",
-    "plot_feature_spectra",
-    "plot_frequency_responses",
-    "plot_hessian_densities",
-    "plot_hessian_spectra",
-    "plot_loss_landscapes",
-    "plot_loss_variances",
-    "plot_regularisers",
-    "plot_smoothing_profile",
-    "smoothing_profile",
-    "stage_blocks",
-    "stage_ends",
-]
+__all__ = _public_names(globals())

@@ -1,34 +1,33 @@
-"""What every analysis needs of a model and its data: batches, modes, seeds, weights."""
+"""Batches, modes, seeds and weights: what every analysis needs of a model and its data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from sfumato._core.checks import check_choice, check_integer
-from sfumato._core.evaluation_mode import keeping_modes
+from sfumato._core.evaluation_mode import keeping_modes, with_attribute
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
 Mode = Literal["sample", "train", "eval"]
-
 _NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 
 
-def read_batches(
-    loader: Iterable[Any], limit: int | None, device: torch.device | None = None
-) -> Iterator[Batch]:
+def read_batches(model: nn.Module, loader: Iterable[Any], limit: int | None) -> Iterator[Batch]:
     """(images, target) of the first `limit` batches of a loader, on the model's device.
 
     A batch is a dict with `image` and `label` (as `sfumato.data.TensorLoader` gives) or a pair.
     """
     if limit is not None:
         check_integer("batches", limit, low=1)
+    device = next((parameter.device for parameter in model.parameters()), None)
     empty = True
     for batch in islice(iter(loader), limit):
         images, target = _image_and_label(batch)
@@ -36,6 +35,19 @@ def read_batches(
         empty = False
     if empty:
         raise ValueError("loader must give at least one batch, got none")
+
+
+class HeldBatches:
+    """Batches to go over again and again: those of `read_batches`, in memory where limited."""
+
+    def __init__(self, model: nn.Module, loader: Iterable[Any], limit: int | None) -> None:
+        self.model, self.loader = model, loader
+        self.held = None if limit is None else list(read_batches(model, loader, limit))
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self.held is not None:
+            return iter(self.held)
+        return read_batches(self.model, self.loader, None)
 
 
 def _image_and_label(batch: Any) -> Batch:
@@ -57,6 +69,7 @@ def running(model: nn.Module, mode: Mode) -> Iterator[None]:
     normalisation uses its running statistics. `train` is what the optimiser sees.
     """
     check_choice("mode", mode, get_args(Mode))
+    # `train` moves running statistics, which the analysis must not leave behind.
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     with keeping_modes(model):
         model.train(mode != "eval")
@@ -91,11 +104,6 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return found
 
 
-def device_of(model: nn.Module) -> torch.device | None:
-    """Where the model's first parameter is."""
-    return next((parameter.device for parameter in model.parameters()), None)
-
-
 def check_scalar(value: Tensor) -> Tensor:
     """`value`, if it is a scalar tensor."""
     if not isinstance(value, Tensor) or value.ndim != 0:
@@ -105,3 +113,40 @@ def check_scalar(value: Tensor) -> Tensor:
             "functools.partial for other parameters."
         )
     return value
+
+
+def mean_loss(
+    model: nn.Module, weights: Mapping[str, Tensor], batches: Iterable[Batch], loss: LossFunction
+) -> float:
+    """Mean of `loss` over all samples, with `weights` (parameters, buffers) in the model's place.
+
+    Neither the model's parameters nor its buffers change.
+    """
+    total, count = 0.0, 0
+    with torch.no_grad():
+        state = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        for images, target in batches:
+            logits = functional_call(model, {**state, **weights}, (images,))
+            total += float(check_scalar(loss(logits, target))) * len(images)
+            count += len(images)
+    return total / count
+
+
+def estimate_statistics(
+    model: nn.Module, weights: Mapping[str, Tensor], batches: Iterable[Batch]
+) -> dict[str, Tensor]:
+    """Batch-norm statistics at other weights: means over one pass over the batches, by name."""
+    statistics = {
+        name: torch.ones_like(buffer) if name.endswith("running_var") else torch.zeros_like(buffer)
+        for layer, module in model.named_modules()
+        if isinstance(module, _NORMS[0])
+        for name, buffer in module.named_buffers(prefix=layer)
+    }
+    norms = [module for module in model.modules() if isinstance(module, _NORMS[0])]
+    # Without a momentum, batch norm updates its statistics by plain averages.
+    with torch.no_grad(), keeping_modes(model), with_attribute(norms, "momentum", None):
+        for module in norms:
+            module.train()
+        for images, _ in batches:
+            functional_call(model, {**weights, **statistics}, (images,))
+    return statistics

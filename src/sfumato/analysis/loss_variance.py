@@ -1,4 +1,4 @@
-"""How the fluctuation of the loss falls with the size of an ensemble.
+"""Fluctuation of the loss by the size of an ensemble.
 
 Reference: Park & Kim, "Blurs Behave Like Ensembles", ICML 2022, Appendix D.3 and Fig. D.3a.
 """
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sfumato._core.checks import check_class_indices, check_integer
+from sfumato._core.checks import check_class_indices, check_integer, to_float64
+from sfumato._core.plots import new_figure, open_axes
 from sfumato._core.seeds import draw_seed
-from sfumato.analysis.batches import Batch, device_of, read_batches, running, seeded
+from sfumato.analysis.batches import Batch, read_batches, running, seeded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +42,7 @@ class LossVariance:
 
     @property
     def slope(self) -> float:
-        """Of log variance over log size, by least squares; the law says -1."""
+        """Slope of log variance over log size, by least squares; the law says -1."""
         x, y = self.sizes.double().log(), self.variances.log()
         x, y = x - x.mean(), y - y.mean()
         return float((x * y).sum() / x.square().sum())
@@ -77,9 +78,6 @@ def loss_variance(
         ignore_index: class index of entries that don't count.
         generator: where to draw the dropout masks from.
 
-    Raises:
-        ValueError: too few passes, no valid entry, or a network without randomness.
-
     Example:
         >>> _ = torch.manual_seed(0)
         >>> net = nn.Sequential(nn.Dropout(0.2), nn.Linear(8, 2))
@@ -94,10 +92,14 @@ def loss_variance(
     Differs:
         Eq. (28) is written with one mu and sigma for all samples; here their ratio is averaged.
     """
-    _check(sizes, passes)
+    for size in sizes:
+        check_integer("sizes", size, low=1)
+    if len(sizes) == 0:
+        raise ValueError("sizes must hold at least one ensemble size, got none")
+    check_integer("passes", passes, low=2 * max(sizes))
     probs = []
     with running(model, "sample"), torch.no_grad(), seeded(draw_seed(generator)):
-        for batch in read_batches(loader, batches, device_of(model)):
+        for batch in read_batches(model, loader, batches):
             probs.append(_true_class_probs(model, batch, passes, ignore_index))
     table = torch.cat(probs, 1)  # (passes, D)
     if table.shape[1] == 0:
@@ -107,6 +109,7 @@ def loss_variance(
             "the model has no active dropout, so all passes are the same: insert it with "
             "sfumato.features.add_dropout(model, rate)"
         )
+    # Every grouping of the same passes is as good as another: their mean is less noisy.
     shuffles = [torch.randperm(passes, generator=generator) for _ in range(_SHUFFLES)]
     moments = [_mean_and_variance(table, size, shuffles) for size in sizes]
     losses, variances = torch.tensor(moments, dtype=torch.float64).unbind(1)
@@ -115,16 +118,8 @@ def loss_variance(
     return LossVariance(numbers, variances, expected=single / numbers, losses=losses)  # Eq. (28)
 
 
-def _check(sizes: Sequence[int], passes: int) -> None:
-    for size in sizes:
-        check_integer("sizes", size, low=1)
-    if len(sizes) == 0:
-        raise ValueError("sizes must hold at least one ensemble size, got none")
-    check_integer("passes", passes, low=2 * max(sizes))
-
-
 def _mean_and_variance(table: Tensor, size: int, shuffles: list[Tensor]) -> tuple[float, float]:
-    """Of the losses of ensembles of `size` passes."""
+    """Measure the losses of ensembles of `size` passes."""
     means, variances = [], []
     for order in shuffles:
         whole = order[: len(order) // size * size]
@@ -144,23 +139,17 @@ def _true_class_probs(model: nn.Module, batch: Batch, passes: int, ignore_index:
         logits = model(images)
         check_class_indices("target", target, logits.shape[1], ignore_index=ignore_index)
         chosen = target.where(valid, 0).unsqueeze(1)
-        rows.append(logits.double().softmax(1).gather(1, chosen).squeeze(1)[valid].cpu())
+        probs = to_float64(logits).softmax(1).to("cpu")
+        rows.append(probs.gather(1, chosen.cpu()).squeeze(1)[valid.cpu()])
     return torch.stack(rows)
 
 
 def plot_loss_variances(variances: Mapping[str, LossVariance]) -> Figure:
     """Measured variances as points and the 1/N law as lines, on logarithmic axes.
 
-    Args:
-        variances: title to result.
-
     Reference: Park & Kim 2022, Fig. D.3a.
     """
-    from matplotlib.figure import Figure
-
-    if not variances:
-        raise ValueError("variances must hold at least one result, got none")
-    figure = Figure(figsize=(5.0, 3.8), layout="constrained")
+    figure = new_figure(5.0, 3.8, variances=variances)
     axis = figure.subplots()
     for number, (title, found) in enumerate(variances.items()):
         slope = f" (slope {found.slope:.2f})" if len(found.sizes) > 1 else ""
@@ -172,8 +161,6 @@ def plot_loss_variances(variances: Mapping[str, LossVariance]) -> Figure:
     ticks = sorted({int(size) for found in variances.values() for size in found.sizes})
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
     axis.minorticks_off()
-    axis.set_xlabel("ensemble size N")
-    axis.set_ylabel("variance of the loss")
     axis.legend(frameon=False, fontsize="small")
-    axis.spines[["top", "right"]].set_visible(False)
+    open_axes(axis, xlabel="ensemble size N", ylabel="variance of the loss")
     return figure

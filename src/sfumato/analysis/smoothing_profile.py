@@ -1,12 +1,8 @@
-"""What label smoothing a loss amounts to: smoothing function and indicator, read off its gradient.
-
-Reference: Park et al., "ACLS: Adaptive and Conditional Label Smoothing for Network Calibration",
-ICCV 2023, section 3.2, Table 2, Fig. 1 and Fig. 3.
-"""
+"""Label smoothing that a loss amounts to, read off its gradient, and the samples it acts on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,13 +11,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sfumato._core.checks import check_floating, check_integer, check_number
+from sfumato._core.checks import (
+    check_floating,
+    check_integer,
+    check_number,
+    to_float64,
+)
+from sfumato._core.plots import new_figure, open_axes
+from sfumato.analysis.batches import LossFunction, check_scalar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 # Of products and sums of probabilities in float64, far above rounding and below any effect.
 _TOLERANCE = 1e-9
@@ -29,7 +31,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class SmoothingProfile:
-    """How a loss smooths the label of one sample while its predicted class pulls ahead.
+    """The smoothing of one sample's label by a loss while its predicted class pulls ahead.
 
     Attributes:
         lead: (S,), logit of the predicted class minus the next one.
@@ -86,9 +88,6 @@ def smoothing_profile(
         companions: (logits, target) of further samples of the batch, for losses that compare the
             samples of a batch. The gradient is multiplied by the batch size.
         is_penalty: whether `loss` is a penalty alone, without cross entropy.
-
-    Returns:
-        The profile, in float64.
 
     Example:
         >>> from functools import partial
@@ -148,7 +147,6 @@ def active_share(
         The share in [0, 1]; 0 without valid entries.
 
     Example:
-        >>> import torch
         >>> from sfumato.labels.mbls import mbls_loss
         >>> logits = torch.tensor([[12.0, 0.0], [4.0, 0.0], [0.0, 15.0], [3.0, 3.5]])
         >>> active_share(mbls_loss, logits, torch.tensor([0, 0, 1, 1]))
@@ -178,18 +176,10 @@ def plot_smoothing_profile(profiles: Mapping[str, SmoothingProfile]) -> Figure:
     Above, f C of the predicted class and of the others over the lead of the predicted logit; below,
     the effective label of an overconfident sample (the end of the sweep) beside the given one.
 
-    Args:
-        profiles: title to profile.
-
     Reference:
         ACLS, Fig. 1.
     """
-    from matplotlib.figure import Figure
-
-    if not profiles:
-        raise ValueError("profiles must hold at least one profile, got none")
-    width = 2.9 * len(profiles) + 0.8
-    figure = Figure(figsize=(width, 5.6), layout="constrained")
+    figure = new_figure(2.9 * len(profiles) + 0.8, 5.6, profiles=profiles)
     axes = figure.subplots(2, len(profiles), squeeze=False)
     for column, (title, profile) in enumerate(profiles.items()):
         axes[0, column].set_title(title)
@@ -251,13 +241,8 @@ def _gradient(loss: LossFunction, logits: Tensor, target: Tensor) -> Tensor:
     logits = logits.detach().double().requires_grad_()
     with torch.enable_grad():
         value = loss(logits, target)
-    if not isinstance(value, Tensor) or value.ndim != 0:
-        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(
-            f"loss must return a scalar tensor, got {shape}. Use its mean reduction, and "
-            "functools.partial for other parameters."
-        )
-    if not value.requires_grad:
+    # A penalty that is off everywhere is a constant, which has no graph.
+    if not check_scalar(value).requires_grad:
         return torch.zeros_like(logits)
     return torch.autograd.grad(value, logits)[0].detach().clone()
 
@@ -272,3 +257,55 @@ def _other_logits(other_logits: Tensor | None, num_classes: int) -> Tensor:
             f"predicted one, got {tuple(other_logits.shape)}"
         )
     return other_logits.double()
+
+
+@dataclass(frozen=True)
+class RegulariserValues:
+    """Values that a regulariser adds to the loss of each sample.
+
+    Attributes:
+        values: (N,), 0 where it does nothing.
+    """
+
+    values: Tensor
+
+    def __post_init__(self) -> None:
+        check_floating("values", self.values)
+        if self.values.ndim != 1 or not len(self.values):
+            raise ValueError(
+                f"values must be (N,), one for each sample, got {tuple(self.values.shape)}"
+            )
+
+    @property
+    def inactive(self) -> float:
+        """Share of samples on which it does nothing."""
+        return float(to_float64(self.values == 0).mean())
+
+
+def plot_regularisers(
+    found: Mapping[str, RegulariserValues], *, upper: float = 0.1, bins: int = 20
+) -> Figure:
+    """Histograms side by side, each with the share of samples that are left alone.
+
+    Args:
+        found: title to values.
+        upper: values are clipped into [0, upper], as in the paper.
+        bins: number of bars.
+    """
+    check_number("upper", upper, low=0.0, open_low=True)
+    check_integer("bins", bins, low=1)
+    figure = new_figure(3.4 * len(found) + 0.4, 3.0, found=found)
+    from matplotlib.ticker import PercentFormatter
+
+    axes = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
+    for axis, (title, each) in zip(axes, found.items(), strict=True):
+        counts = to_float64(each.values).cpu().clamp(0, upper).histc(bins, 0, upper)
+        width = upper / bins
+        left = [number * width for number in range(bins)]
+        shares = (counts / len(each.values)).tolist()
+        axis.bar(left, shares, width, align="edge", color="#3b6ea5", edgecolor="white", lw=0.6)
+        axis.set_title(f"{title}\nnothing for {each.inactive:.1%}", fontsize="medium")
+        axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        open_axes(axis, xlabel="value of the regulariser", xlim=(0, upper))
+    axes[0].set_ylabel("share of samples")
+    return figure

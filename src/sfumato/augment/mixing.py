@@ -12,12 +12,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from sfumato._core.beta import sample_beta
-from sfumato._core.images import check_images, soft_labels
+from sfumato._core.checks import check_images, soft_labels
+from sfumato._core.seeds import sample_beta
 
 
 class Mixing(Protocol):
-    """What a recipe asks of a function that mixes a batch."""
+    """A function that mixes the images of a batch, as a recipe calls it."""
 
     def __call__(
         self,
@@ -48,9 +48,6 @@ def mixup(
         alpha: of the Beta distribution; 1 is uniform.
         generator: where to draw from.
 
-    Returns:
-        Mixed images and soft labels.
-
     Example:
         >>> images, target = torch.zeros(2, 1, 4, 4), torch.tensor([0, 1])
         >>> mixup(images, target, num_classes=2)[1].sum(1)
@@ -75,14 +72,8 @@ def cutmix(
     """Paste a box of the previous image of the batch into each image; labels share by area.
 
     Args:
-        images: (N, C, H, W), floating point.
-        target: class indices (N,) or soft labels (N, num_classes).
-        num_classes: number of classes.
         alpha: of the Beta distribution of the box's share before it is cut at the border.
-        generator: where to draw from.
-
-    Returns:
-        Mixed images and soft labels.
+        images, target, num_classes, generator: as in `mixup`.
 
     Example:
         >>> images, target = torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 1, 8, 8), [0, 1]
@@ -101,6 +92,7 @@ def cutmix(
     left, right = _interval(width, int(half * width), generator)
     mixed = images.clone()
     mixed[..., top:bottom, left:right] = images.roll(1, 0)[..., top:bottom, left:right]
+    # The border may have cut the box, so labels share by what was pasted, not by what was drawn.
     area = (bottom - top) * (right - left) / (height * width)
     return mixed, _blend(soft_target, 1 - area)
 
@@ -119,14 +111,8 @@ def ricap(
     shows a random part of a randomly chosen image at its own scale.
 
     Args:
-        images: (N, C, H, W), floating point.
-        target: class indices (N,) or soft labels (N, num_classes).
-        num_classes: number of classes.
         beta: of the Beta distribution; small values make one image dominate.
-        generator: where to draw from.
-
-    Returns:
-        Patched images and soft labels.
+        images, target, num_classes, generator: as in `mixup`.
 
     Example:
         >>> images, target = torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 1, 8, 8), [0, 1]
@@ -140,13 +126,15 @@ def ricap(
     check_images(images)
     soft_target = soft_labels(target, images, num_classes)
     height, width = images.shape[-2:]
+    device = None if generator is None else generator.device
     across, down = sample_beta(2, beta, beta, generator=generator).tolist()
     column, row = round(across * width), round(down * height)
     patched, labels = torch.empty_like(images), torch.zeros_like(soft_target)
     for rows in ((0, row), (row, height)):
         for columns in ((0, column), (column, width)):
             tall, wide = rows[1] - rows[0], columns[1] - columns[0]
-            who = _order(len(images), generator).to(images.device)
+            who = torch.randperm(len(images), generator=generator, device=device)
+            who = who.to(images.device)
             top, left = _below(height - tall + 1, generator), _below(width - wide + 1, generator)
             crop = images[who, :, top : top + tall, left : left + wide]
             patched[:, :, slice(*rows), slice(*columns)] = crop
@@ -155,6 +143,7 @@ def ricap(
 
 
 def _blend(values: Tensor, share: float) -> Tensor:
+    # The neighbour in a shuffled batch is as random as a drawn partner.
     return values.roll(1, 0).mul_(1 - share).add_(values, alpha=share)
 
 
@@ -167,8 +156,3 @@ def _interval(size: int, half: int, generator: torch.Generator | None) -> tuple[
 def _below(count: int, generator: torch.Generator | None) -> int:
     device = None if generator is None else generator.device
     return int(torch.randint(count, (), generator=generator, device=device))
-
-
-def _order(count: int, generator: torch.Generator | None) -> Tensor:
-    device = None if generator is None else generator.device
-    return torch.randperm(count, generator=generator, device=device)

@@ -1,4 +1,4 @@
-"""What passes between a loader and its augmentation: a batch, and the numbers that change it."""
+"""Protocols of a batch, its augmentation and its annotations, between loader and recipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Sample = dict[str, Tensor]
 
 
 class BatchAugment(Protocol):
-    """What `TensorLoader` asks of an augmentation.
+    """An augmentation as `TensorLoader` calls it.
 
     The randomness of a sample is `draws` uniform numbers, handed in: whoever holds the numbers
     decides which samples share an epoch, a batch or a process, and the result can't depend on it.
@@ -30,20 +30,9 @@ class Originals(Protocol):
     the images are larger in their files than in the data set.
     """
 
-    @property
-    def shape(self) -> torch.Size:
-        """(N, C, H, W) of the images as the data set gives them."""
-        ...
-
-    @property
-    def frames(self) -> Tensor:
-        """(N, 2) width and height, in pixels of the file, of what each image shows."""
-        ...
-
-    @property
-    def is_stored_size(self) -> Tensor:
-        """(N,) true where the file has the very pixels of the data set's image."""
-        ...
+    shape: torch.Size  # (N, C, H, W) of the images as the data set gives them
+    frames: Tensor  # (N, 2) width and height, in pixels of the file, of what each image shows
+    is_stored_size: Tensor  # (N,) true where the file has the very pixels of the data set's image
 
     def __len__(self) -> int: ...
 
@@ -61,7 +50,17 @@ class LocatedAugment(BatchAugment, Protocol):
     def corners(self, uniforms: Tensor, height: int, width: int) -> Tensor: ...
 
 
-def check_uniforms(uniforms: Tensor, count: int, draws: int) -> None:
-    """Raise unless there is a row of `draws` numbers for each of `count` samples."""
-    if tuple(uniforms.shape) != (count, draws):
-        raise ValueError(f"uniforms must have shape {(count, draws)}, got {tuple(uniforms.shape)}")
+class Annotated(Protocol):
+    """A training set, as far as `label_samples` looks at it."""
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def boxes(self) -> Tensor | None: ...
+
+    @property
+    def masks(self) -> Tensor | None: ...
+
+    @property
+    def context(self) -> Tensor | None: ...

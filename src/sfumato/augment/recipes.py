@@ -1,44 +1,51 @@
-"""The augmentation recipes that mollification is compared and combined with, by name.
+"""Augmentation recipes, the names that study files have for them, and what wraps a recipe.
 
-A recipe has three stages, in the order of the paper's code:
-
-    uint8:  geometry (flip, crop, rotation), then a pixel policy     `apply`
-    float:  normalise, then mix the batch                            `mix`
-    last:   mollify                                                  `sfumato.inputs.Mollify`
-
-The first stage is the loader's, which holds boxes and masks: `TensorLoader(..., augment=recipe)`.
+`CopiedSamples` gives several copies of each image in one batch: the likelihood of a label averaged
+over K augmentations of its image needs all K in one batch. `split_copies` brings what the network
+says about them into the form (K, N) that the estimators of `sfumato.labels` average over
+(`jensen_log_likelihood` and its siblings). `LabelledAugment` makes labels from what a crop leaves
+of the object.
 
 Reference: Heinonen et al., "Robust Classification by Coupling Data Mollification with Label
-Smoothing", 2025, Table 1.
+Smoothing", 2025, appendix D.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypedDict
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 
-from sfumato._core.images import check_pixels
-from sfumato.augment.flip_crop import Augment
+from sfumato._core.checks import (
+    check_choice,
+    check_integer,
+    check_number,
+    check_pixels,
+    check_uniforms,
+)
+from sfumato.augment.geometry import Augment, RandomWindow, ResizedCrop
 from sfumato.augment.mixing import Mixing, cutmix, mixup, ricap
-from sfumato.augment.policies import AugMix, AutoAugment, PixelPolicy, RandAugment, TrivialAugment
-from sfumato.augment.protocol import Sample, check_uniforms
-from sfumato.augment.resized_crop import ResizedCrop
-
-
-class Geometry(TypedDict):
-    """Parameters of the geometric augmentation, as `Augment` takes them."""
-
-    flip: bool
-    crop: int
-    rotation: float
+from sfumato.augment.policies import (
+    AugMix,
+    AutoAugment,
+    ColourJitter,
+    PixelPolicy,
+    RandAugment,
+    TrivialAugment,
+)
+from sfumato.augment.protocol import Annotated, BatchAugment, LocatedAugment, Sample
+from sfumato.labels.objectness import box_objectness, mask_objectness, window_objectness
+from sfumato.labels.targets import objectness_labels
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What happens to a training batch between the data and mollification.
+    """The augmentation of a training batch between the data and mollification.
 
     A loader takes it as its augmentation and does the stages on uint8 images, boxes and masks
     (`apply`); whoever has the normalised batch mixes it (`mix`).
@@ -76,7 +83,7 @@ class Recipe:
             )
 
     @property
-    def geometry(self) -> Geometry:
+    def geometry(self) -> dict[str, Any]:
         """Flip, crop and rotation, as `Augment` takes them; all off where parts are resized."""
         return {"flip": self.flip, "crop": self.crop, "rotation": self.rotation}
 
@@ -87,26 +94,20 @@ class Recipe:
 
     @property
     def cuts_originals(self) -> bool:
-        """Whether it shows parts at full size, which are best cut from files."""
+        """True if it shows parts at full size, which are best cut from files."""
         return self.resized_crop is not None
 
     @property
     def rotates(self) -> bool:
-        """Whether images are turned, so that moved boxes are only bounds."""
+        """True if images are turned, so that moved boxes are only bounds."""
         return self._motion.rotates
 
     def corners(self, uniforms: Tensor, height: int, width: int) -> Tensor:
-        """Which part of its source each sample shows, as `Augment.corners`."""
+        """Return the part of its source that each sample shows, as `Augment.corners`."""
         return self._motion.corners(uniforms[:, : self._motion.draws], height, width)
 
     def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample:
-        """The uint8 batch after geometry, with boxes, masks and label maps, and pixel policy.
-
-        Args:
-            sample: a batch as `ArrayDataset.batch` gives it.
-            uniforms: (N, draws) numbers in [0, 1) on the CPU.
-            void: label of pixels from outside the image, where the labels are maps.
-        """
+        """The uint8 batch after geometry, with boxes and masks, and pixel policy."""
         check_uniforms(uniforms, len(sample["image"]), self.draws)
         motion, first = self._motion, self._motion.draws
         moved = motion.apply(sample, uniforms[:, :first], void=void)
@@ -119,13 +120,7 @@ class Recipe:
         *,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """The policy alone: uint8 images (N, C, H, W), each augmented by its own draws.
-
-        Args:
-            images: uint8, (N, C, H, W).
-            uniforms: (N, policy.draws) numbers in [0, 1) on the CPU; drawn where they are None.
-            generator: where to draw them from.
-        """
+        """The policy alone, on uint8 images (N, C, H, W); draws `uniforms` where they are None."""
         check_pixels(images)
         if self.policy is None:
             return images
@@ -143,14 +138,7 @@ class Recipe:
         num_classes: int,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Mix normalised images and their labels; returns both as they are if there is no mixing.
-
-        Args:
-            images: floating point, (N, C, H, W).
-            target: class indices (N,) or soft labels (N, num_classes).
-            num_classes: number of classes.
-            generator: where to draw from.
-        """
+        """Mix normalised images and their labels; both stay as they are if there is no mixing."""
         if self.mixing is None:
             return images, target
         return self.mixing(images, target, num_classes=num_classes, generator=generator)
@@ -171,3 +159,294 @@ RECIPES: dict[str, Recipe] = {
     "fcr+cutmix": Recipe(True, 4, 15.0, mixing=cutmix),
     "fcr+ricap": Recipe(True, 4, 15.0, mixing=ricap),
 }
+
+MixingName = Literal["mixup", "cutmix", "ricap"]
+
+
+def resized_crop(
+    *,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (0.75, 4 / 3),
+    flip: bool = True,
+    rotation: float = 0.0,
+    mixing: Literal["none", "mixup", "cutmix", "ricap"] = "none",
+    alpha: float | None = None,
+    jitter: float | None = None,
+) -> BatchAugment:
+    """`ResizedCrop`, colour jitter, then, on normalised batches, mixing of images and labels.
+
+    Soft labels are those of each image's own crop; a patch brings the label of the crop that it
+    was cut from, weighted by the patch's area, wherever in that crop its object was.
+    """
+    crop = ResizedCrop(scale=scale, ratio=ratio, flip=flip, rotation=rotation)
+    recipe = Recipe(policy=None if jitter is None else ColourJitter(jitter), resized_crop=crop)
+    if mixing != "none":
+        return replace(recipe, mixing=_mixing(mixing, alpha))
+    if alpha is not None:
+        raise ValueError(f"alpha ({alpha:g}) is of the mixing: say mixing: mixup or another")
+    return crop if jitter is None else recipe
+
+
+def _recipe(
+    name: str,
+    *,
+    flip: bool | None = None,
+    crop: int | None = None,
+    rotation: float | None = None,
+    num_ops: int | None = None,
+    magnitude: int | None = None,
+    severity: int | None = None,
+    width: int | None = None,
+    alpha: float | None = None,
+    jitter: float | None = None,
+) -> Recipe:
+    """One of `RECIPES` with what is given in place of its own numbers."""
+    recipe = replace(RECIPES[name], **_given(flip=flip, crop=crop, rotation=rotation))
+    if isinstance(recipe.policy, RandAugment | AugMix):
+        options = _given(num_ops=num_ops, magnitude=magnitude, severity=severity, width=width)
+        recipe = replace(recipe, policy=replace(recipe.policy, **options))
+    if jitter is not None:
+        recipe = replace(recipe, policy=ColourJitter(jitter))
+    if alpha is None:
+        return recipe
+    return replace(recipe, mixing=_mixing(cast(MixingName, name.removeprefix("fcr+")), alpha))
+
+
+def _named(name: str, *options: str) -> Callable[..., Recipe]:
+    """`_recipe` of this name, whose signature has flip, crop, rotation and these options."""
+
+    def build(**given: Any) -> Recipe:
+        return _recipe(name, **given)
+
+    own = inspect.signature(_recipe, eval_str=True)
+    kept = [own.parameters[each] for each in ("flip", "crop", "rotation", *options)]
+    # What a study may say is read from the signature.
+    build.__signature__ = own.replace(parameters=kept)  # type: ignore[attr-defined]
+    return build
+
+
+AUGMENTATIONS: dict[str, Callable[..., BatchAugment]] = {
+    "basic": Augment,
+    "resized_crop": resized_crop,
+    "window": RandomWindow,
+    "none": lambda: RECIPES["none"],
+    "fcr": _named("fcr", "jitter"),
+    "fcr+randaug": _named("fcr+randaug", "num_ops", "magnitude"),
+    "fcr+autoaug": _named("fcr+autoaug"),
+    "fcr+augmix": _named("fcr+augmix", "severity", "width"),
+    "fcr+trivaug": _named("fcr+trivaug"),
+    "fcr+mixup": _named("fcr+mixup", "alpha", "jitter"),
+    "fcr+cutmix": _named("fcr+cutmix", "alpha", "jitter"),
+    "fcr+ricap": _named("fcr+ricap", "alpha", "jitter"),
+}
+
+
+def mixes(spec: Any) -> bool:
+    """True if an augmentation, as a study names it, mixes the images of a batch.
+
+    Example:
+        >>> mixes("fcr+mixup"), mixes({"name": "resized_crop"})
+        (True, False)
+    """
+    name, mixing = spec, None
+    if isinstance(spec, dict):
+        name, mixing = spec.get("name"), spec.get("mixing")
+    recipe = RECIPES.get(name) if isinstance(name, str) else None
+    return mixing not in (None, "none") or (recipe is not None and recipe.mixing is not None)
+
+
+def _mixing(name: MixingName, alpha: float | None) -> Mixing:
+    """The function of a batch; `alpha` is of its Beta distribution, which RICAP calls beta."""
+    if alpha is not None:
+        check_number("alpha", alpha, low=0.0, open_low=True)
+    if name == "ricap":
+        return partial(ricap, **_given(beta=alpha))
+    return partial(mixup if name == "mixup" else cutmix, **_given(alpha=alpha))
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class CopiedSamples:
+    """Several copies of each sample in place of one, each augmented by numbers of its own.
+
+    Args:
+        augment: what is done to each copy; None leaves the copies alike.
+        copies: K, how many of each. Row k N + n of a batch is copy k of sample n.
+
+    Example:
+        >>> from sfumato.augment import Augment
+        >>> sample = {"image": torch.zeros(2, 3, 8, 8, dtype=torch.uint8)}
+        >>> copied = CopiedSamples(Augment(), 3)
+        >>> copied.apply(sample, torch.rand(2, copied.draws))["image"].shape
+        torch.Size([6, 3, 8, 8])
+    """
+
+    augment: BatchAugment | None
+    copies: int
+
+    def __post_init__(self) -> None:
+        check_integer("copies", self.copies, low=1)
+
+    @property
+    def draws(self) -> int:
+        return 0 if self.augment is None else self.copies * self.augment.draws
+
+    def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample:
+        """The batch with K rows for each of the given ones, the whole batch K times in a row."""
+        check_uniforms(uniforms, len(sample["image"]), self.draws)
+        made = [
+            sample if self.augment is None else self.augment.apply(sample, numbers, void=void)
+            for numbers in uniforms.tensor_split(self.copies, dim=1)
+        ]
+        return {name: torch.cat([copy[name] for copy in made]) for name in made[0]}
+
+
+def repeat_samples(images: Tensor, target: Tensor, copies: int) -> tuple[Tensor, Tensor]:
+    """The whole batch `copies` times in a row: row k N + n is copy k of sample n.
+
+    Args:
+        images: (N, ...).
+        target: (N, ...), class indices or soft targets.
+        copies: K, how many of each.
+
+    Example:
+        >>> import torch
+        >>> images, target = torch.zeros(2, 3, 8, 8), torch.tensor([4, 7])
+        >>> repeat_samples(images, target, 3)[1]
+        tensor([4, 7, 4, 7, 4, 7])
+
+    Reference: mollification paper, Eq. (19) and (22).
+    """
+    check_integer("copies", copies, low=1)
+    if len(images) != len(target):
+        raise ValueError(f"target must hold {len(images)} entries, got {len(target)}")
+    repeated = (tensor.repeat(copies, *(1,) * (tensor.ndim - 1)) for tensor in (images, target))
+    return next(repeated), next(repeated)
+
+
+def split_copies(values: Tensor, copies: int) -> Tensor:
+    """Values of a batch of `repeat_samples` with the copies apart: (K N, ...) as (K, N, ...).
+
+    Example:
+        >>> import torch
+        >>> split_copies(torch.tensor([0, 1, 10, 11, 20, 21]), 3)
+        tensor([[ 0,  1],
+                [10, 11],
+                [20, 21]])
+    """
+    check_integer("copies", copies, low=1)
+    if values.ndim == 0 or len(values) % copies:
+        raise ValueError(
+            f"values must have a multiple of {copies} rows (copies), got {tuple(values.shape)}"
+        )
+    return values.reshape(copies, len(values) // copies, *values.shape[1:])
+
+
+# From a batch after its crops to the probabilities (N, num_classes) that it is trained on.
+LabelSample = Callable[[Sample], Tensor]
+
+
+@dataclass(frozen=True)
+class ObjectnessLabels:
+    """Labels that follow the objectness of the crop, as a study's `labels` section says.
+
+    Args:
+        beta: 1 full adaptive smoothing, 0 hard labels (Eq. 6). Below (C - 1) / C the true class
+            keeps the largest share, however small its object.
+        by: measure the object by its "box" (the paper's) or by its "mask".
+        absent: label where nothing is left of the object, as in `objectness_labels`.
+    """
+
+    beta: float = 1.0
+    by: Literal["box", "mask"] = "box"
+    absent: Literal["uniform", "others"] = "uniform"
+
+    def __post_init__(self) -> None:
+        check_number("beta", self.beta, low=0.0, high=1.0)
+        check_choice("by", self.by, ("box", "mask"))
+        check_choice("absent", self.absent, ("uniform", "others"))
+
+
+@dataclass(frozen=True)
+class LabelledAugment:
+    """An augmentation whose samples carry a `soft_label` (N, num_classes) beside their `label`.
+
+    Boxes are measured where they are exact: after the crop, or, where the crop is turned, before
+    it, inside the turned window. Samples marked as `context` get uniform labels whatever the rest.
+    """
+
+    num_classes: int
+    labels: ObjectnessLabels | LabelSample | None = None
+    inner: LocatedAugment | None = None
+
+    @property
+    def draws(self) -> int:
+        return 0 if self.inner is None else self.inner.draws
+
+    @property
+    def cuts_originals(self) -> bool:
+        """True if it shows parts at full size, which are best cut from files."""
+        return bool(getattr(self.inner, "cuts_originals", False))
+
+    def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample:
+        """The augmented batch with `soft_label`, and `objectness` where it decides the label."""
+        source = {key: value for key, value in sample.items() if key not in self._unused()}
+        moved = source
+        if self.inner is not None:
+            moved = self.inner.apply(source, uniforms, void=void)
+        soft_label = torch.nn.functional.one_hot(moved["label"], self.num_classes).float()
+        if isinstance(self.labels, ObjectnessLabels):
+            beta, absent = self.labels.beta, self.labels.absent
+            moved = {**moved, "objectness": self._objectness(source, moved, uniforms)}
+            soft_label = objectness_labels(
+                soft_label, moved["objectness"], beta=beta, absent=absent
+            )
+        elif self.labels is not None:
+            soft_label = self._labelled(moved, self.labels)
+        if "context" in moved:
+            soft_label[moved["context"]] = 1 / self.num_classes
+        return {**moved, "soft_label": soft_label}
+
+    def _unused(self) -> tuple[str, ...]:
+        if isinstance(self.labels, ObjectnessLabels) and self.labels.by == "mask":
+            return ("objectness",)
+        is_by_box = self.labels is None or isinstance(self.labels, ObjectnessLabels)
+        return ("objectness", "masks") if is_by_box else ("objectness",)
+
+    def _labelled(self, sample: Sample, label: LabelSample) -> Tensor:
+        found, expected = label(sample), (len(sample["label"]), self.num_classes)
+        if not isinstance(found, Tensor) or found.shape != expected:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else ""
+            raise ValueError(
+                f"labels must give probabilities {expected}, one for each class of each image, "
+                f"got {type(found).__name__} {shape}"
+            )
+        return found.clone()  # context-only images are written into it
+
+    def _objectness(self, source: Sample, moved: Sample, uniforms: Tensor) -> Tensor:
+        if "masks" in moved:
+            return mask_objectness(moved["masks"])
+        height, width = source["image"].shape[-2:]
+        if self.inner is None or not self.inner.rotates:
+            return box_objectness(moved["boxes"], (height, width))
+        corners = self.inner.corners(uniforms, height, width).to(source["boxes"].device)
+        return window_objectness(source["boxes"], corners)
+
+
+def label_samples(
+    labels: ObjectnessLabels | LabelSample | None, train: Annotated, augment: BatchAugment | None
+) -> BatchAugment | None:
+    """The augmentation that a training set needs for its labels; as it is where they are hard."""
+    if labels is None and train.context is None:
+        return augment
+    if isinstance(labels, ObjectnessLabels):
+        needed = "boxes" if labels.by == "box" else "masks"
+        if getattr(train, needed) is None:
+            raise ValueError(
+                f"labels: objectness by {labels.by} needs data with {needed}, which this has not: "
+                "use scenes, tiny_imagenet, annotated, or an npz with them"
+            )
+    return LabelledAugment(train.num_classes, labels, cast(LocatedAugment | None, augment))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.data.class_folders import (
-    check_parts,
+from sfumato._core.text import one_line, yaml_text
+from sfumato.data.files import image_size
+from sfumato.data.index import (
+    check_split_folders,
     class_names,
-    labelled_files,
-    named_parts,
-    part_names,
+    folder_of_splits,
+    labelled_names,
+    split_folders,
 )
-from sfumato.data.decode import image_size
-from sfumato.data.folders import IMAGES
+from sfumato.data.sources.folders import IMAGES
 from sfumato.engine import ConfigError
 
 _LOOKED_AT = 500  # headers of images that are read, spread over all of them
@@ -25,27 +26,16 @@ _TEST_SHARE, _VALIDATION_SHARE = 0.2, 0.1
 
 @dataclass(frozen=True)
 class FolderFacts:
-    """What a folder of images holds.
+    """Counts and sizes of a folder of images."""
 
-    Args:
-        counts: images of each class, over all parts.
-        training: images that are left for training.
-        testing: images of the test part.
-        sizes: smallest and largest shorter side of the images that were looked at.
-        is_uniform: whether those all have one size.
-        is_divided: whether it has `train/` and `test/` of its own.
-        looked_at: files whose headers were read.
-        unreadable: how many of those can't be.
-    """
-
-    counts: Mapping[str, int]
-    training: int
+    counts: Mapping[str, int]  # images of each class, over all parts
+    training: int  # images that are left for training
     testing: int
-    sizes: tuple[int, int]
-    is_uniform: bool
-    is_divided: bool
-    looked_at: int
-    unreadable: int
+    sizes: tuple[int, int]  # smallest and largest shorter side of the images that were looked at
+    is_uniform: bool  # those all have one size
+    is_divided: bool  # it has `train/` and `test/` of its own
+    looked_at: int  # files whose headers were read
+    unreadable: int  # how many of those can't be
 
     @property
     def images(self) -> int:
@@ -58,20 +48,16 @@ class FolderFacts:
 
     @property
     def margin(self) -> float:
-        """Of MbLS and ACLS: the papers have 6 for ten classes and 10 for more."""
+        """Margin of MbLS and ACLS: the papers have 6 for ten classes and 10 for more."""
         return 6.0 if len(self.counts) <= 10 else 10.0
 
 
 def look_at_folder(root: Path) -> FolderFacts:
-    """Count classes and images, and read the sizes of some.
-
-    Raises:
-        FileNotFoundError: no such folder.
-        ConfigError: what a study could not be run on, and what to do about it.
-    """
-    parts = sorted(named_parts(root))
+    """Count classes and images, and read the sizes of some."""
+    parts = sorted(split_folders(root))
     if parts:
-        _check_parts(root, set(parts))
+        with _mistakes_of_the_folder():
+            check_split_folders(root, set(parts), IMAGES, validation=None, test=None)
     folders = [root / part for part in parts] or [root]
     classes = class_names(root / "train" if parts else root)
     if len(classes) < 2:
@@ -79,8 +65,9 @@ def look_at_folder(root: Path) -> FolderFacts:
             f"{root}: holds {len(classes)} class folders; a classifier needs at least two, each "
             "a folder of images: photos/cat/1.jpg, photos/dog/2.jpg, ..."
         )
-    found = {folder.name: _files(folder, classes) for folder in folders}
-    everything = [path for paths, _ in found.values() for path in paths]
+    with _mistakes_of_the_folder():
+        found = {folder.name: labelled_names(folder, classes, IMAGES) for folder in folders}
+    everything = [folder / name for folder in folders for name in found[folder.name][0]]
     labels = [label for _, each in found.values() for label in each]
     counts = {name: labels.count(number) for number, name in enumerate(classes)}
     least = min(counts, key=lambda name: counts[name])
@@ -93,7 +80,7 @@ def look_at_folder(root: Path) -> FolderFacts:
     found_sizes = _sizes(looked_at)
     seen = set(found_sizes)
     sides = [min(size) for size in seen]
-    roles = part_names(set(parts))
+    roles = folder_of_splits(set(parts))
     testing = len(found[roles["test"]][0]) if parts else round(_TEST_SHARE * len(everything))
     training = len(found["train"][0]) if parts else len(everything) - testing
     if "validation" not in roles:
@@ -120,9 +107,9 @@ def study_text(name: str, root: str, facts: FolderFacts) -> str:
         "#",
         "# Next: sfumato check FILE looks at all of it, sfumato run FILE --dry-run says how long",
         "# it takes, sfumato run FILE runs it and ends with a report.",
-        f"name: {_quoted(name)}",
+        f"name: {yaml_text(name)}",
         "recipe:",
-        f"  data: {{name: folder, root: {_quoted(root)}, size: {facts.size}{skip}}}"
+        f"  data: {{name: folder, root: {yaml_text(root)}, size: {facts.size}{skip}}}"
         "  # scaled and cropped to squares",
         f"  model: {{name: resnet, depth: {depth}, width: {width}}}"
         "  # also torchvision:resnet50, timm:NAME; see sfumato list models",
@@ -147,12 +134,12 @@ def study_text(name: str, root: str, facts: FolderFacts) -> str:
 
 
 def remarks(root: str, facts: FolderFacts) -> list[str]:
-    """What was seen, and what it means for a study; one line each."""
+    """Say what the folder holds and what that means for a study; one line each."""
     low, high = facts.sizes
     kind = "of one size" if facts.is_uniform else f"with shorter sides of {low} to {high} pixels"
     division = "as train/ and test/ say" if facts.is_divided else "divided here, by seed"
     said = [
-        f"{_printable(root)}: {facts.images:,} images of {len(facts.counts)} classes, {kind}.",
+        f"{one_line(root)}: {facts.images:,} images of {len(facts.counts)} classes, {kind}.",
         f"About {facts.training:,} to train on and {facts.testing:,} to test on, {division}.",
     ]
     if facts.unreadable:
@@ -167,20 +154,14 @@ def remarks(root: str, facts: FolderFacts) -> list[str]:
     if most > 5 * least:
         said.append(f"Classes differ in size, {least:,} to {most:,}: look at classwise errors too.")
     if facts.testing < 500:
-        said.append("Few test images: intervals will be wide, and small differences can't be told.")
+        said.append("Few test images: intervals will be wide, and small differences inconclusive.")
     return said
 
 
-def _check_parts(root: Path, names: set[str]) -> None:
+@contextmanager
+def _mistakes_of_the_folder() -> Iterator[None]:
     try:
-        check_parts(root, names, IMAGES, validation=None, test=None)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _files(folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], list[int]]:
-    try:
-        return labelled_files(folder, classes, IMAGES)
+        yield
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -199,15 +180,5 @@ def _sizes(paths: Sequence[Path]) -> list[tuple[int, int]]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(_printable(name) for name in names[:5])
+    shown = ", ".join(one_line(name) for name in names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
-
-
-def _printable(name: str) -> str:
-    """A name on one line, whatever a file system allows."""
-    return "".join(each if each.isprintable() else "?" for each in name)
-
-
-def _quoted(text: str) -> str:
-    """A YAML string that stays one: names of folders may hold anything."""
-    return json.dumps(text, ensure_ascii=False)

@@ -1,19 +1,21 @@
-"""What all commands share."""
+"""Options and ways to print that all commands share."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
-from sfumato._core.data_root import DATA_ROOT
 from sfumato._core.files import file_in_the_way
+from sfumato._core.spec import DATA_ROOT
+from sfumato._core.text import terminal, visible
 
-console = Console()
+console = terminal()
 
 DataRoot = Annotated[
     Path | None,
@@ -25,6 +27,21 @@ DataRoot = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print the tables too.")]
+
+
+@contextmanager
+def busy(doing: str, *, show: bool = True) -> Iterator[None]:
+    """Say on standard error what is being done: a spinner on a terminal, one line elsewhere."""
+    screen = terminal(stderr=True)
+    if not show:
+        yield
+    elif screen.is_terminal:
+        with screen.status(Text(doing)):
+            yield
+    else:
+        screen.print(Text(doing), soft_wrap=True)
+        yield
 
 
 def set_data_root(root: Path | None) -> None:
@@ -46,11 +63,6 @@ def check_folder(path: Path, remedy: str = "--out wants a folder") -> None:
         raise ConfigError(f"{blocking} is a file; {remedy}")
 
 
-def say_line(line: str) -> None:
-    """Print a line as it is, whatever brackets it holds; a narrow terminal breaks it itself."""
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def say_where(what: str, path: Path) -> None:
-    """Print where something was written; a path is text, whatever brackets it holds."""
-    console.print(Text.assemble(f"{what}: ", (str(path), "bold")), soft_wrap=True)
+def say_file(text: str) -> None:
+    """Print what would else be a file, as it is, for another program."""
+    typer.echo(visible(text), nl=False)

@@ -1,73 +1,35 @@
-"""What the world does to images: noise, blur, weather and digital damage, by severity."""
+"""Corruptions of images, by severity: noise, blur, weather and digital artefacts."""
 
-from sfumato.corruptions.attacks import AttackScores, attack_scores, fgsm, pgd
+from sfumato._core.exports import public_names as _public_names
+from sfumato.corruptions.attacks import attack_scores as attack_scores, fgsm as fgsm, pgd as pgd
 from sfumato.corruptions.catalogue import (
-    CATEGORIES,
-    CORRUPTIONS,
-    EXTRA_CORRUPTIONS,
-    SEVERITIES,
-    corrupt,
+    CORRUPTIONS as CORRUPTIONS,
+    EXTRA_CORRUPTIONS as EXTRA_CORRUPTIONS,
+    SEVERITIES as SEVERITIES,
+    corrupt as corrupt,
 )
-from sfumato.corruptions.context import ContextScores, context_scores, remove_objects
 from sfumato.corruptions.figures import (
-    corruption_boxes,
-    corruption_heatmap,
-    corruption_sheet,
-    frequency_curve,
-    severity_curve,
+    corruption_boxes as corruption_boxes,
+    corruption_heatmap as corruption_heatmap,
+    corruption_sheet as corruption_sheet,
+    frequency_curve as frequency_curve,
+    severity_curve as severity_curve,
 )
-from sfumato.corruptions.frequency import accuracy_by_frequency, frequency_mask, frequency_noise
-from sfumato.corruptions.reading import read_corrupted, stored_corruptions
+from sfumato.corruptions.frequency import (
+    accuracy_by_frequency as accuracy_by_frequency,
+    frequency_mask as frequency_mask,
+    frequency_noise as frequency_noise,
+)
 from sfumato.corruptions.sequences import (
-    HARDER_PERTURBATIONS,
-    PERTURBATIONS,
-    frame_count,
-    is_ordered,
-    perturb,
+    HARDER_PERTURBATIONS as HARDER_PERTURBATIONS,
+    PERTURBATIONS as PERTURBATIONS,
+    is_ordered as is_ordered,
+    perturb as perturb,
 )
-from sfumato.corruptions.writing import corruption_generator, write_corrupted
-from sfumato.metrics.consistency import (
-    consistency,
-    cross_entropy_consistency,
-    flip_rate,
-    relative_confidence,
+from sfumato.corruptions.storage import (
+    corruption_generator as corruption_generator,
+    read_corrupted as read_corrupted,
+    write_corrupted as write_corrupted,
 )
-from sfumato.metrics.corruption_ratio import alexnet_scores, corruption_ratio
 
-__all__ = [
-    "CATEGORIES",
-    "CORRUPTIONS",
-    "EXTRA_CORRUPTIONS",
-    "HARDER_PERTURBATIONS",
-    "PERTURBATIONS",
-    "SEVERITIES",
-    "AttackScores",
-    "ContextScores",
-    "accuracy_by_frequency",
-    "alexnet_scores",
-    "attack_scores",
-    "consistency",
-    "context_scores",
-    "corrupt",
-    "corruption_boxes",
-    "corruption_generator",
-    "corruption_heatmap",
-    "corruption_ratio",
-    "corruption_sheet",
-    "cross_entropy_consistency",
-    "fgsm",
-    "flip_rate",
-    "frame_count",
-    "frequency_curve",
-    "frequency_mask",
-    "frequency_noise",
-    "is_ordered",
-    "perturb",
-    "pgd",
-    "read_corrupted",
-    "relative_confidence",
-    "remove_objects",
-    "severity_curve",
-    "stored_corruptions",
-    "write_corrupted",
-]
+__all__ = _public_names(globals())

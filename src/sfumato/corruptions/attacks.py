@@ -25,7 +25,7 @@ Norm = Literal["linf", "l2"]
 
 
 class AttackScores(NamedTuple):
-    """What an attack leaves: accuracy, and the share of right predictions that it turned wrong."""
+    """Accuracy under an attack, and the share of right predictions that it turned wrong."""
 
     accuracy: float
     success_rate: float
@@ -87,20 +87,12 @@ def pgd(
     """Repeated steps up the loss, each brought back into the ball: a stronger `fgsm`.
 
     Args:
-        model: maps images in [0, 1] to logits; parameters and their gradients are not touched.
-        images: floating point in [0, 1].
-        target: true classes.
-        epsilon: radius of the ball, in units of the images.
-        norm: "linf" bounds every value, "l2" the length over the whole image.
         steps: number of steps.
         step_size: length of a step; None is 2.5 * epsilon / steps.
         random_start: begin at a random point of the ball rather than at the image.
-        samples: forward passes over which each gradient is averaged, for models with dropout.
         mask: frequencies to which the change is restricted (before it is clipped to [0, 1]).
         generator: a CPU generator for the random start, one seed for each image.
-
-    Shape:
-        images (N, C, H, W), target (N,), mask (H, W); the result like the images.
+        model, images, target, epsilon, norm, samples: as in `fgsm`.
 
     Example:
         >>> model = nn.Sequential(nn.Flatten(), nn.Linear(256, 2))
@@ -121,6 +113,7 @@ def pgd(
     for _ in range(steps):
         attacked = (images + _project(change, epsilon, norm, mask)).clamp_(0.0, 1.0)
         step = step_size * _direction(_gradient(model, attacked, target, samples), norm)
+        # From the clipped image: what [0, 1] cut off is not walked again.
         change = attacked - images + step
     return (images + _project(change, epsilon, norm, mask)).clamp_(0.0, 1.0)
 
@@ -175,9 +168,9 @@ def _check(
 
 
 def _gradient(model: nn.Module, images: Tensor, target: Tensor, samples: int) -> Tensor:
-    """The gradient of the cross entropy at the images, averaged over forward passes."""
     total = torch.zeros_like(images)
     for _ in range(samples):
+        # Evaluation runs without gradients.
         with torch.enable_grad():
             inputs = images.detach().requires_grad_()
             logits = model(inputs)
@@ -196,7 +189,6 @@ def _direction(gradient: Tensor, norm: Norm) -> Tensor:
 
 
 def _start(images: Tensor, streams: Streams, epsilon: float, norm: Norm) -> Tensor:
-    """A random point of the ball."""
     shape = images.shape[1:]
     if norm == "linf":
         return streams.uniform(*shape, low=-epsilon, high=epsilon).to(images.dtype)

@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_choice
+from sfumato._core.plots import new_figure, open_axes
 from sfumato.corruptions.catalogue import (
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
     SEVERITIES,
+    Constants,
     check_corruptible,
     corrupt,
 )
-from sfumato.corruptions.constants import Constants
-from sfumato.corruptions.writing import corruption_generator
+from sfumato.corruptions.storage import corruption_generator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +44,7 @@ def corruption_sheet(
         cell_inches: side of one picture.
     """
     check_corruptible(image.unsqueeze(0))
-    figure = _figure(cell_inches * (len(SEVERITIES) + 1.6), cell_inches * len(names) + 0.3)
+    figure = new_figure(cell_inches * (len(SEVERITIES) + 1.6), cell_inches * len(names) + 0.3)
     grid = figure.subplots(len(names), len(SEVERITIES), squeeze=False)
     white = 255 if image.dtype == torch.uint8 else 1
     for row, name in zip(grid, names, strict=True):
@@ -76,16 +77,18 @@ def corruption_heatmap(
         label: what the score is.
     """
     table = _table(scores, names, severities)
-    figure = _figure(5.2, 0.9 + 0.3 * len(table))
+    figure = new_figure(5.2, 0.9 + 0.3 * len(table))
     axes = figure.subplots()
     picture = axes.imshow(table.numpy(), aspect="auto", cmap="cividis")
     axes.set_xticks(range(len(severities)), [str(severity) for severity in severities])
     axes.set_yticks(range(len(table)), [_words(name) for name in names])
     axes.set_xlabel("severity")
     middle = float(table.min() + table.max()) / 2
-    for (row, column), value in ((i, float(table[i])) for i in _cells(table)):
-        colour = "black" if value > middle else "white"
-        axes.text(column, row, f"{value:.3g}", ha="center", va="center", color=colour, fontsize=8)
+    for row, values in enumerate(table.tolist()):
+        for column, value in enumerate(values):
+            place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+            colour = "black" if value > middle else "white"
+            axes.text(column, row, f"{value:.3g}", color=colour, **place)
     figure.colorbar(picture, ax=axes, label=label)
     return figure
 
@@ -104,15 +107,13 @@ def corruption_boxes(
         scores: (types, severities) for each model's name.
         by: a box at each "severity", over the types (figure E.2 of the spatial smoothing paper), or
             one for each "type", over the severities.
-        names: the types.
-        severities: the severities.
-        label: what the score is.
+        names, severities, label: as in `corruption_heatmap`.
     """
     check_choice("by", by, ("severity", "type"))
     tables = {model: _table(values, names, severities) for model, values in scores.items()}
     groups = [str(s) for s in severities] if by == "severity" else [_words(name) for name in names]
     width = max(5.0, 0.28 * len(groups) * (1 + len(tables)) + 1.5)
-    figure = _figure(width, 3.6 if by == "severity" else 4.6)
+    figure = new_figure(width, 3.6 if by == "severity" else 4.6)
     axes = figure.subplots()
     share = 0.8 / max(1, len(tables))
     for number, (model, table) in enumerate(tables.items()):
@@ -146,10 +147,9 @@ def severity_curve(
     Args:
         scores: (types, severities) for each model's name.
         clean: the score of each model on clean images.
-        severities: the severities.
-        label: what the score is.
+        severities, label: as in `corruption_heatmap`.
     """
-    figure = _figure(4.6, 3.4)
+    figure = new_figure(4.6, 3.4)
     axes = figure.subplots()
     places = list(severities) if clean is None else [0, *severities]
     for model, values in scores.items():
@@ -170,22 +170,15 @@ def frequency_curve(
         accuracies: (frequencies,) for each model's name.
         label: what the score is.
     """
-    figure = _figure(4.6, 3.4)
+    figure = new_figure(4.6, 3.4)
     axes = figure.subplots()
     for model, values in accuracies.items():
         axes.plot([f / math.pi for f in frequencies], list(values), marker="o", label=model)
     return _finish(figure, axes, xlabel="frequency / π", ylabel=label)
 
 
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def _finish(figure: Figure, axes: Axes, *, xlabel: str, ylabel: str) -> Figure:
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_axes(axes, xlabel=xlabel, ylabel=ylabel)
     axes.grid(axis="y", alpha=0.3)
     axes.legend(frameon=False)
     return figure
@@ -203,7 +196,3 @@ def _table(scores: Any, names: Sequence[str], severities: Sequence[int]) -> Tens
             f"{len(severities)} severities, got {tuple(table.shape)}"
         )
     return table
-
-
-def _cells(table: Tensor) -> list[tuple[int, int]]:
-    return [(row, column) for row in range(table.shape[0]) for column in range(table.shape[1])]

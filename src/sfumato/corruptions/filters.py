@@ -1,8 +1,4 @@
-"""Linear filters on batches: each axis is one matrix product, borders included in the matrix.
-
-At the sizes of image classifiers a dense (H, H) matrix is faster than a short convolution, and the
-three border rules of the published corruptions become a matter of where an index falls.
-"""
+"""Linear filters and plane maps of batches of images."""
 
 from __future__ import annotations
 
@@ -13,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from sfumato._core.checks import to_float64
 
 Border = Literal["edge", "mirror", "mirror_edge"]
 
@@ -78,6 +76,7 @@ def gaussian_filter(
 def correlate(images: Tensor, kernel: Tensor, *, border: Border) -> Tensor:
     """Correlate the last two axes with an odd-sized kernel, as a sum of few separable filters."""
     height, width = images.shape[-2:]
+    # A kernel of rank r is r separable filters: matrix products in place of a 2-D convolution.
     left, strengths, right = torch.linalg.svd(kernel.double())
     output = torch.zeros_like(images)
     for rank in range(int((strengths > 1e-9 * strengths[0]).sum())):
@@ -93,25 +92,23 @@ def line_blur(images: Tensor, *, radius: float, sigma: float, degrees: Tensor) -
     out(p) = sum_i w_i in(p + d_i), i = 0, ..., 2 ceil(radius), w_i proportional to
     exp(-i^2 / (2 sigma^2)), d_i = (ceil(i cos a - 1/2), ceil(i sin a - 1/2)): whole pixels, y
     downwards, edge border.
-
-    Args:
-        images: (N, C, H, W).
-        radius: half the number of taps.
-        sigma: decay of the weights.
-        degrees: (N,) directions a.
     """
     channels, height, width = images.shape[1:]
-    weights = _line_weights(2 * math.ceil(radius) + 1, sigma)
+    taps = [math.exp(-0.5 * (i / sigma) ** 2) for i in range(2 * math.ceil(radius) + 1)]
+    total = sum(taps)
+    # What is cut off would not move a value by a thousandth of a level.
+    weights = [tap / total for tap in taps if tap > 1e-7 * total]
     reach = len(weights) - 1
     rows = F.pad(images, (reach, reach, 0, 0), mode="replicate").contiguous()
+    # Overlapping windows over the flat memory: a shift along x is then another first row.
     windows = rows.as_strided((max(rows.numel() - width + 1, 0), width), (1, 1))
     y = torch.arange(height, device=images.device)
     plane = torch.arange(len(images) * channels, device=images.device).view(-1, channels, 1)
-    radians = torch.deg2rad(degrees.double())
+    radians = torch.deg2rad(to_float64(degrees))
     output = images * weights[0]
     for step in range(1, reach + 1):
         dx, dy = (
-            (step * part - 0.5).ceil().long().view(-1, 1, 1)
+            (step * part - 0.5).ceil().long().view(-1, 1, 1).to(images.device)
             for part in (radians.cos(), radians.sin())
         )
         line = plane * height + fold_index(y + dy, height, "edge")
@@ -121,20 +118,8 @@ def line_blur(images: Tensor, *, radius: float, sigma: float, degrees: Tensor) -
     return output
 
 
-def _line_weights(count: int, sigma: float) -> list[float]:
-    """The taps that matter: what is cut off would not move a value by a thousandth of a level."""
-    weights = [math.exp(-0.5 * (i / sigma) ** 2) for i in range(count)]
-    total = sum(weights)
-    return [weight / total for weight in weights if weight > 1e-7 * total]
-
-
 def zoom_geometry(size: int, factor: float) -> tuple[int, int, int, int]:
-    """(crop, start, zoomed, trim): take crop pixels from start, enlarge to zoomed, cut at trim.
-
-    Example:
-        >>> zoom_geometry(32, 1.75)
-        (19, 6, 33, 0)
-    """
+    """(crop, start, zoomed, trim): take crop pixels from start, enlarge to zoomed, cut at trim."""
     crop = math.ceil(size / factor)
     zoomed = round(crop * factor)
     return crop, (size - crop) // 2, zoomed, (zoomed - size) // 2
@@ -150,3 +135,78 @@ def clipped_zoom(images: Tensor, factor: float) -> Tensor:
     centre = images[..., top : top + crop_y, left : left + crop_x]
     zoomed = F.interpolate(centre, size=(zoomed_y, zoomed_x), mode="bilinear", align_corners=True)
     return zoomed[..., trim_y : trim_y + height, trim_x : trim_x + width]
+
+
+def pixel_grid(images: Tensor) -> Tensor:
+    """(H, W, 2) the x and y of each pixel."""
+    height, width = images.shape[-2:]
+    y = torch.arange(height, dtype=torch.float32, device=images.device)
+    x = torch.arange(width, dtype=torch.float32, device=images.device)
+    return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)
+
+
+def sample(
+    images: Tensor, positions: Tensor, *, border: Literal["mirror", "mirror_edge", "black"]
+) -> Tensor:
+    """Bilinear samples of (N, C, H, W) at (N, H, W, 2) pixel positions (x, y).
+
+    `mirror` reflects at the centre of the last pixel, `mirror_edge` at its outer edge.
+    """
+    aligned = border == "mirror"
+    size = images.new_tensor(images.shape[:-3:-1])
+    if aligned:
+        grid = positions * (2.0 / (size - 1.0)) - 1.0
+    else:
+        grid = (2.0 * positions + 1.0) / size - 1.0
+    padding = "zeros" if border == "black" else "reflection"
+    return F.grid_sample(images, grid, padding_mode=padding, align_corners=aligned)
+
+
+def warp(images: Tensor, homography: Tensor) -> Tensor:
+    """Move every image by one (3, 3) map from source to target pixels; outside is black."""
+    inverse = torch.linalg.inv(homography).to(images)
+    source = F.pad(pixel_grid(images), (0, 1), value=1.0) @ inverse.T
+    source = source[..., :2] / source[..., 2:]
+    stacked = images.flatten(0, 1).unsqueeze(0)  # one grid serves all images as channels
+    return sample(stacked, source.unsqueeze(0), border="black").view_as(images)
+
+
+def _about(cx: float, cy: float, linear: tuple[tuple[float, float], tuple[float, float]]) -> Tensor:
+    """The map p -> c + A (p - c) in homogeneous coordinates."""
+    (a, b), (c, d) = linear
+    rows = [[a, b, cx - a * cx - b * cy], [c, d, cy - c * cx - d * cy], [0.0, 0.0, 1.0]]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def homography_scale(images: Tensor, factor: float) -> Tensor:
+    """Enlarge about the centre of the image."""
+    height, width = images.shape[-2:]
+    return _about((width - 1) / 2, (height - 1) / 2, ((factor, 0.0), (0.0, factor)))
+
+
+def homography_rotate(images: Tensor, degrees: float) -> Tensor:
+    """Rotate clockwise about the centre of the image."""
+    height, width = images.shape[-2:]
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    return _about((width - 1) / 2, (height - 1) / 2, ((cos, -sin), (sin, cos)))
+
+
+def homography_tilt(images: Tensor, degrees: float) -> Tensor:
+    """Turn the picture plane by one angle about both its axes, seen from the diagonal's length.
+
+    The plane lies one unit in front of the pivot, as published, so that no tilt shrinks by a hair.
+    """
+    height, width = images.shape[-2:]
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    focal = math.hypot(width, height)
+    about_x = torch.tensor([[1.0, 0, 0], [0, cos, -sin], [0, sin, cos]], dtype=torch.float64)
+    about_y = torch.tensor([[cos, 0, -sin], [0, 1.0, 0], [sin, 0, cos]], dtype=torch.float64)
+    centred = torch.tensor(
+        [[1.0, 0, -width / 2], [0, 1.0, -height / 2], [0, 0, 1.0]], dtype=torch.float64
+    )
+    space = about_x @ about_y @ centred
+    space[2, 2] += focal
+    camera = torch.tensor(
+        [[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1.0]], dtype=torch.float64
+    )
+    return camera @ space

@@ -29,9 +29,6 @@ def frequency_mask(
         frequency: middle of the ring, 0 to pi.
         band: width w of the ring.
 
-    Shape:
-        the result (height, width), bool.
-
     Example:
         >>> frequency_mask(4, 4, frequency=math.pi, band=0.5).int()
         tensor([[0, 0, 1, 0],
@@ -55,6 +52,7 @@ def keep_band(images: Tensor, mask: Tensor) -> Tensor:
     """Remove every frequency outside the mask: F^-1(F(x) * M)."""
     if images.numel() == 0:  # refused by the transforms of older PyTorch
         return images
+    # Masks are even, so that the imaginary part is rounding alone.
     return torch.fft.ifft2(torch.fft.fft2(images) * mask.to(images.device)).real
 
 
@@ -81,9 +79,6 @@ def frequency_noise(
         equal_energy: scale the masked noise to standard deviation `std`. Without it a higher band
             has more energy, for it holds more coefficients.
         generator: a CPU generator; each image draws one seed, so batching does not matter.
-
-    Shape:
-        images (N, C, H, W); the result the same.
 
     Example:
         >>> images = torch.full((1, 3, 32, 32), 0.5)
@@ -128,17 +123,12 @@ def accuracy_by_frequency(
 
     Args:
         model: maps images in [0, 1] to logits or probabilities (N, K).
-        images: floating point in [0, 1].
-        target: true classes.
-        frequencies: middles of the bands, 0 to pi.
-        std: standard deviation of the noise before the mask.
-        band: width of each band.
-        equal_energy: see `frequency_noise`.
+        images: (N, C, H, W), floating point in [0, 1].
+        target: true classes, (N,).
+        frequencies: middles of the bands, 0 to pi; the result has an entry for each.
         batch_size: images at once; does not change the noise.
         seed: of the noise, a separate stream for each frequency.
-
-    Shape:
-        images (N, C, H, W), target (N,); the result (number of frequencies,).
+        std, band, equal_energy: as in `frequency_noise`.
 
     Example:
         >>> model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())

@@ -14,29 +14,13 @@ from torch import Tensor
 
 from sfumato._core.seeds import fold_seed
 
-_POISSON_NORMAL_FROM = (
-    10.0  # below, the expansion of the Poisson quantile is wrong for more than 1 in 2,000
-)
+# Below, the expansion of the Poisson quantile is wrong for more than 1 in 2,000.
+_POISSON_NORMAL_FROM = 10.0
 _POISSON_TERMS = 36  # P(X > 36) < 1e-9 at rate 10
 
 
 def draw_seeds(count: int, generator: torch.Generator | None = None) -> Tensor:
-    """One 64-bit seed for each image; two calls give what one call for both would give.
-
-    Args:
-        count: number of images.
-        generator: a CPU generator, or None for the default one (`torch.manual_seed`).
-
-    Raises:
-        ValueError: the generator is not on the CPU; those of other devices do not split evenly.
-
-    Example:
-        >>> whole = draw_seeds(5, torch.Generator().manual_seed(1))
-        >>> generator = torch.Generator().manual_seed(1)
-        >>> parts = torch.cat([draw_seeds(2, generator), draw_seeds(3, generator)])
-        >>> torch.equal(whole, parts)
-        True
-    """
+    """One 64-bit seed for each image; two calls give what one call for both would give."""
     if generator is not None and generator.device.type != "cpu":
         raise ValueError(
             f"generator must be on the CPU, got one on {generator.device}. Use torch.Generator(); "
@@ -46,29 +30,13 @@ def draw_seeds(count: int, generator: torch.Generator | None = None) -> Tensor:
 
 
 def seeded_generator(seed: int, *labels: str | float) -> torch.Generator:
-    """A CPU generator for one named part of an experiment, independent of all other parts.
-
-    Example:
-        >>> first = seeded_generator(0, "fog", 3).initial_seed()
-        >>> first == seeded_generator(0, "fog", 4).initial_seed()
-        False
-    """
+    """A CPU generator for one named part of an experiment, independent of all other parts."""
     own = fold_seed("sfumato.corruptions", seed, *labels, order="little")
     return torch.Generator().manual_seed(own)
 
 
 class Streams:
-    """One stream of random numbers for each image of a batch.
-
-    Args:
-        seeds: (N,) int64, see `draw_seeds`.
-        device: where the numbers are wanted.
-
-    Example:
-        >>> streams = Streams(torch.tensor([7, 8]), device="cpu")
-        >>> streams.uniform(2).shape, streams.normal(3, 4, 4).shape
-        (torch.Size([2, 2]), torch.Size([2, 3, 4, 4]))
-    """
+    """One stream of random numbers for each image of a batch."""
 
     def __init__(self, seeds: Tensor, *, device: torch.device | str) -> None:
         self._keys = seeds.view(torch.int32).view(-1, 2, 1).to(device)
@@ -99,6 +67,7 @@ class Streams:
     def _bits(self, count: int) -> Tensor:
         """(N, count) whole numbers in [0, 2^24), as float32."""
         counter = torch.arange(count, dtype=torch.int32, device=self._keys.device)
+        # Positions take 24 bits, the number of the draw those above: no counter comes twice.
         counter += self._draws << 24
         self._draws += 1
         numbers = _mix(counter) ^ self._keys[:, 0]
@@ -122,14 +91,6 @@ def poisson(rate: Tensor, normal: Tensor) -> Tensor:
     From rate 10 on, the quantile's expansion in 1 / sqrt(rate) is rounded down (it differs from the
     true quantile for one number in 2,000 or fewer, by one count); below, the distribution function
     is summed until it passes Phi(normal).
-
-    Args:
-        rate: non-negative rates.
-        normal: standard normal numbers of the same shape.
-
-    Example:
-        >>> poisson(torch.tensor([0.0, 2.0, 400.0]), torch.tensor([1.0, 0.0, -1.0]))
-        tensor([  0.,   2., 380.])
     """
     root = rate.clamp_min(_POISSON_NORMAL_FROM).sqrt()
     square = normal * normal

@@ -12,12 +12,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from sfumato._core.checks import check_choice
+from sfumato.corruptions.camera import brightness, gaussian_noise, shot_noise
 from sfumato.corruptions.catalogue import change_levels, check_corruptible
-from sfumato.corruptions.colour import brightness
-from sfumato.corruptions.filters import line_blur
-from sfumato.corruptions.noise import gaussian_noise, shot_noise
+from sfumato.corruptions.filters import (
+    homography_rotate,
+    homography_scale,
+    homography_tilt,
+    line_blur,
+    warp,
+)
 from sfumato.corruptions.random_numbers import Streams, draw_seeds
-from sfumato.corruptions.warp import homography_rotate, homography_scale, homography_tilt, warp
 from sfumato.corruptions.weather import fallen_snow, snow_flakes
 
 PERTURBATIONS: tuple[str, ...] = (
@@ -32,15 +36,10 @@ PERTURBATIONS: tuple[str, ...] = (
     "tilt",
     "scale",
 )
-HARDER_PERTURBATIONS: tuple[str, ...] = (
-    "gaussian_noise_2",
-    "gaussian_noise_3",
-    "shot_noise_2",
-    "shot_noise_3",
-)
 
 _NOISE_STD = {"gaussian_noise": 0.02, "gaussian_noise_2": 0.04, "gaussian_noise_3": 0.06}
 _PHOTONS = {"shot_noise": 700.0, "shot_noise_2": 400.0, "shot_noise_3": 200.0}
+HARDER_PERTURBATIONS = tuple(n for n in (*_NOISE_STD, *_PHOTONS) if n not in PERTURBATIONS)
 
 
 @torch.no_grad()
@@ -80,18 +79,13 @@ def perturb(images: Tensor, name: str, *, generator: torch.Generator | None = No
 
 
 def frame_count(name: str) -> int:
-    """Number of frames in a sequence.
-
-    Example:
-        >>> frame_count("translate"), frame_count("snow")
-        (16, 31)
-    """
+    """Number of frames in a sequence."""
     check_choice("name", name, (*PERTURBATIONS, *HARDER_PERTURBATIONS))
     return {"translate": 16, "motion_blur": 21}.get(name, 31)
 
 
 def is_ordered(name: str) -> bool:
-    """Whether a frame follows from the one before; noise frames compare with the first instead.
+    """True if a frame follows from the one before; noise frames compare with the first instead.
 
     Example:
         >>> is_ordered("rotate"), is_ordered("shot_noise")
@@ -137,34 +131,25 @@ def _zoom_blur(levels: Tensor) -> Iterable[Tensor]:
         yield total / (i + 1)
 
 
-def _brightness(levels: Tensor) -> Iterable[Tensor]:
-    return (brightness(levels, shift=(i - 15) * 0.015) for i in range(31))
-
-
 def _translate(levels: Tensor) -> Iterable[Tensor]:
     width = levels.shape[-1]
     padded = F.pad(levels, (8, 7))
     return (padded[..., 8 - dx : 8 - dx + width] for dx in range(-7, 9))
 
 
-def _rotate(levels: Tensor) -> Iterable[Tensor]:
-    return (warp(levels, homography_rotate(levels, i - 15.0)) for i in range(31))
-
-
-def _tilt(levels: Tensor) -> Iterable[Tensor]:
-    return (warp(levels, homography_tilt(levels, 0.75 * (i - 15))) for i in range(31))
-
-
-def _scale(levels: Tensor) -> Iterable[Tensor]:
-    return (warp(levels, homography_scale(levels, (2 * i + 70) / 100)) for i in range(31))
+def _warped(
+    homography: Callable[[Tensor, float], Tensor], first: float, step: float
+) -> Callable[[Tensor], Iterable[Tensor]]:
+    return lambda x: (warp(x, homography(x, first + step * i)) for i in range(31))
 
 
 _MOVES: dict[str, Callable[[Tensor], Iterable[Tensor]]] = {
     "motion_blur": _motion_blur,
     "zoom_blur": _zoom_blur,
-    "brightness": _brightness,
+    "brightness": lambda x: (brightness(x, shift=(i - 15) * 0.015) for i in range(31)),
     "translate": _translate,
-    "rotate": _rotate,
-    "tilt": _tilt,
-    "scale": _scale,
+    "rotate": _warped(homography_rotate, -15.0, 1.0),
+    "tilt": _warped(homography_tilt, -11.25, 0.75),
+    # Divided and not multiplied by 0.02, which would round to other factors.
+    "scale": lambda x: (warp(x, homography_scale(x, (2 * i + 70) / 100)) for i in range(31)),
 }

@@ -1,115 +1,209 @@
-"""A data set's folder, or an archive of it that is unpacked for as long as it is read."""
+"""Folders, archives and downloads of data sets."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import lzma
 import os
+import re
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from sfumato._core.files import FREE_BYTES, MOST_RATIO, open_file
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
-
-# What the standard library raises for bytes that are cut or no archive, and for hard links whose
-# target is missing (KeyError) or the link itself (RecursionError).
+# What the standard library raises for bytes that are cut or no archive.
 _UNREADABLE = (
-    tarfile.TarError,
-    EOFError,
-    OSError,
-    zlib.error,
-    lzma.LZMAError,
-    KeyError,
-    RecursionError,
+    *(tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, RecursionError),
+    *(ValueError, OverflowError),  # numbers of a header
 )
 
+_OPENERS: tuple[tuple[bytes, Callable[..., Any]], ...] = (
+    (b"\x1f\x8b", gzip.open),
+    (b"BZh", bz2.BZ2File),
+    (b"\xfd7zXZ\0", lzma.LZMAFile),
+)
 
-@contextmanager
-def opened(root: str | Path, landmark: str) -> Iterator[Path]:
-    """The folder that holds `landmark`: `root` itself, or inside the archive that `root` names.
-
-    Args:
-        root: a folder or a tar archive.
-        landmark: a file that marks the data set's top folder.
-
-    Raises:
-        ValueError: an archive that can't be read or has no `landmark`.
-    """
-    path = Path(root).expanduser()
-    if not is_archive(path):
-        yield path
-        return
-    with unpacked(path) as folder:
-        found = sorted(folder.rglob(landmark), key=lambda file: len(file.parts))
-        if not found:
-            raise ValueError(f"{path}: has no {landmark} in it")
-        yield found[0].parent
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE)
+_MOST_MEMBERS = 2_000_000  # ImageNet has 1.3 million
+_MOST_HELD = 2**30  # of members that are read to memory
+_MOST_AT_ONCE = 2**20
+# Of a header. Time to read one grows with the square of its bytes, and of its digits in a row.
+_MOST_HEADER, _MOST_DIGITS = 8192, re.compile(rb"\d{256}")
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
+def unpacked(path: Path, landmark: str | None = None) -> Iterator[Path]:
     """The content of a tar archive in a temporary folder, which is gone afterwards.
 
-    Errors about files in that folder, raised while it is there, name the archive instead.
-
-    Raises:
-        ValueError: a file that is cut or no archive; a member that points out of it, to nothing
-            or to itself.
+    With `landmark` it is the topmost folder that holds this file. Errors about files in the folder,
+    raised while it is there, name the archive instead.
     """
     with tempfile.TemporaryDirectory(prefix="sfumato-") as name:
         folder = Path(name).resolve()
-        _extract(path, folder)
+        with _named(path):
+            _extract(path, folder)
         try:
-            yield folder
+            yield folder if landmark is None else _holder(folder, landmark, path)
         except (ValueError, OSError) as error:
             kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
             raise kind(str(error).replace(f"{folder}{os.sep}", f"{path}: ")) from error
 
 
-def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file in a tar archive, without unpacking it to disk.
+def _holder(folder: Path, landmark: str, path: Path) -> Path:
+    found = sorted(folder.rglob(landmark), key=lambda file: len(file.parts))
+    if not found:
+        raise ValueError(f"{path}: has no {landmark} in it")
+    return found[0].parent
 
-    Raises:
-        ValueError: a file that is cut or no archive.
-    """
-    try:
-        with tarfile.open(path) as archive:
-            for member in archive:
-                content = archive.extractfile(member) if member.isfile() else None
-                if content is not None:
-                    yield member.name, content.read()
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from error
+
+def read_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of files in a tar archive, without unpacking it to disk."""
+    held = 0
+    with _named(path):
+        for stream, member in _members(path):
+            if member.isdir() or not wanted(member.name):
+                continue
+            held += member.size
+            if held > _MOST_HELD:
+                raise ValueError(f"{path}: not read, since it holds more than {_MOST_HELD:,} bytes")
+            yield member.name, b"".join(stream.content(member))
 
 
 def is_archive(path: Path) -> bool:
-    """Whether this is a file whose name ends as tar archives do."""
+    """Tell whether this is a file whose name ends as tar archives do."""
     return path.is_file() and path.name.endswith(ARCHIVES)
 
 
-def _unreadable(path: Path, error: Exception) -> ValueError:
-    reason = str(error).partition("\n")[0].rstrip(":")
-    return ValueError(
-        f"{path}: cut short, damaged or no tar archive ({reason}). Fetch or pack it again"
-    )
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except _UNREADABLE as error:
+        if str(error).startswith(f"{path}: "):
+            raise
+        reason = str(error).partition("\n")[0].rstrip(":")
+        raise ValueError(
+            f"{path}: cut short, unreadable or no tar archive ({reason}). Fetch or pack it again"
+        ) from error
 
 
 def _extract(path: Path, folder: Path) -> None:
+    for stream, member in _members(path):
+        target = folder.joinpath(*PurePosixPath(member.name).parts)
+        if not Path(os.path.realpath(target)).is_relative_to(folder):
+            raise _refused(path, f"{member.name} points out of it")
+        if member.isdir():
+            target.mkdir(parents=True, exist_ok=True)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as file:
+            file.writelines(stream.content(member))
+
+
+def _members(path: Path) -> Iterator[tuple[_Bounded, tarfile.TarInfo]]:
+    """The plain files and folders of an archive, which must have no other members."""
+    with ExitStack() as stack:
+        stream = _bounded(path, stack)
+        archive = stack.enter_context(tarfile.open(fileobj=stream, mode="r:"))
+        count, at = 0, -1
+        while (member := archive.next()) is not None:
+            count += 1
+            if count > _MOST_MEMBERS:
+                raise _refused(path, f"it has more than {_MOST_MEMBERS:,} members")
+            if archive.offset <= at or member.size < 0:
+                raise tarfile.ReadError("a size below 0")
+            at = archive.offset
+            _check_member(path, member)
+            stream.check(member.offset_data + member.size)
+            yield stream, member
+            archive.members.clear()  # type: ignore[attr-defined]  # or they are kept to the end
+
+
+def _check_member(path: Path, member: tarfile.TarInfo) -> None:
+    name = PurePosixPath(member.name)
+    if name.is_absolute() or ".." in name.parts or "\0" in member.name:
+        raise _refused(path, f"{member.name!r} points out of it")
+    if member.type not in _PLAIN or member.issparse():
+        kind = "a link" if member.issym() or member.islnk() else "no plain file"
+        raise _refused(path, f"{member.name!r} is {kind}")
+
+
+def _refused(path: Path, why: str) -> ValueError:
+    return ValueError(f"{path}: not unpacked, since {why}. Pack the files: tar --dereference")
+
+
+def _bounded(path: Path, stack: ExitStack) -> Any:
+    """The bytes that an archive holds, as many as its own size allows."""
+    file: IO[bytes] = stack.enter_context(open_file(path))
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    # By their first bytes: the name of a file says little about its content.
+    start = file.read(6)
+    file.seek(0)
+    for magic, opener in _OPENERS:
+        if start.startswith(magic):
+            file = stack.enter_context(opener(file))
+    return _Bounded(path, file, FREE_BYTES + MOST_RATIO * size)
+
+
+class _Bounded:
+    """A stream of which no more is read than `most` bytes; tarfile reads the headers of it."""
+
+    def __init__(self, path: Path, file: IO[bytes], most: int) -> None:
+        self.path, self.file, self.most = path, file, most
+
+    def read(self, size: int) -> bytes:
+        if size > _MOST_HEADER:
+            raise _refused(self.path, f"a header has {size:,} bytes")
+        self.check(self.file.tell() + size)
+        header = self.file.read(size)
+        if _MOST_DIGITS.search(header):
+            raise _refused(self.path, "a header has more than 255 digits in a row")
+        return header
+
+    def content(self, member: tarfile.TarInfo) -> Iterator[bytes]:
+        self.seek(member.offset_data)
+        left = member.size
+        while left:
+            part = self.file.read(min(left, _MOST_AT_ONCE))
+            if not part:
+                raise tarfile.ReadError("unexpected end of data")
+            left -= len(part)
+            yield part
+
+    def seek(self, position: int) -> int:
+        self.check(position)
+        return self.file.seek(position)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def check(self, position: int) -> None:
+        if position > self.most + _MOST_AT_ONCE:
+            raise _refused(self.path, f"it unpacks to more than {self.most:,} bytes")
+
+
+def from_torchvision(
+    build: Callable[..., Any], root: Path, *, download: bool, name: str, holds: str, **options: Any
+) -> Any:
+    """Torchvision's set; what fails says what to do, and leaves no empty folder behind."""
+    there = root.exists()
     try:
-        with tarfile.open(path) as archive:
-            archive.extractall(folder, filter="data")
-    except tarfile.FilterError as error:
-        raise ValueError(
-            f"{path}: not unpacked, since a member points out of it or is no plain file ({error}). "
-            "Pack the files themselves: tar --dereference"
+        return build(root=root, download=download, **options)
+    except (OSError, RuntimeError) as error:
+        if not there and root.is_dir() and not any(root.iterdir()):
+            root.rmdir()
+        if download:
+            problem, way = "could not be fetched into", "Try again online"
+        else:
+            problem, way = "is not in", "Say download: true to fetch it there"
+        raise FileNotFoundError(
+            f"{name} {problem} root={str(root)!r} ({error}). {way}, or point root at {holds}"
         ) from error
-    except _UNREADABLE as error:
-        raise _unreadable(path, error) from error
-    for member in folder.rglob("*"):
-        if member.is_symlink() and not member.exists():
-            raise ValueError(
-                f"{path}: {member.relative_to(folder)} is a link to itself or to nothing in the "
-                "archive. Pack the files themselves: tar --dereference"
-            )

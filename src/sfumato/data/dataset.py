@@ -1,25 +1,65 @@
-"""The one form in which samples travel: tensors or files, each sample with its index."""
+"""The one form in which samples travel, and how they become what a network takes."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from sfumato._core.checks import check_class_indices
+from sfumato._core.checks import check_class_indices, check_integer, check_number
+from sfumato._core.statistics import spread_evenly
 from sfumato._core.tokens import PADDING
 from sfumato.augment.protocol import Sample
-from sfumato.data.file_tensor import FileTensor
+from sfumato.data.files import FileTensor
 from sfumato.data.text.vocabulary import Vocabulary
 
-UNLABELLED = -100
-"""The label of images whose class is not known, with `void` saying so."""
+_FILES = 4096
+_AT_A_TIME = 256
 
+
+def channel_statistics(images: Tensor | FileTensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel of uint8 images, on the [0, 1] scale.
+
+    Counts the 256 grey levels instead of converting the images, so it is exact and needs no
+    float copy. A constant channel gets standard deviation 1, so that dividing by it is safe. Where
+    images are more than 4,096 files, 4,096 that are spread evenly over them are looked at.
+
+    Example:
+        >>> images = torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1)
+        >>> channel_statistics(images)
+        ((0.5,), (0.5,))
+    """
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    means, deviations = [], []
+    for counts in _grey_levels(images):
+        share = counts / counts.sum()
+        mean = (share * levels).sum()
+        variance = (share * (levels - mean).square()).sum()
+        means.append(float(mean))
+        deviations.append(float(variance.sqrt()) if variance > 0 else 1.0)
+    return tuple(means), tuple(deviations)
+
+
+def _grey_levels(images: Tensor | FileTensor) -> Tensor:
+    """Count how often each of 256 levels occurs in each channel, (C, 256)."""
+    if isinstance(images, Tensor):
+        channels = images.unbind(1)
+        counted = [torch.bincount(each.reshape(-1), minlength=256).double() for each in channels]
+        return torch.stack(counted)
+    chosen = images.select(spread_evenly(len(images), _FILES))
+    total = torch.zeros(images.shape[1], 256, dtype=torch.float64)
+    for decoded in chosen.split(_AT_A_TIME):
+        total += _grey_levels(decoded)
+    return total
+
+
+# The label of images whose class is not known, with `void` saying so.
+UNLABELLED = -100
 _OF_PIXELS = ("boxes", "masks", "objectness", "stream", "context")
 _OPTIONAL = ("boxes", "masks", "objectness", "posterior", "stream", "context")
 
@@ -74,6 +114,7 @@ class ArrayDataset(Dataset[Sample]):
                 f"{tuple(self.images.shape)}. Convert with (x * 255).round().to(torch.uint8)."
             )
         if not len(self.index) and len(self.images):
+            # The class is frozen, and this default needs the number of images.
             object.__setattr__(self, "index", torch.arange(len(self.images)))
         for name in ("labels", "index", *_OPTIONAL):
             value = getattr(self, name)
@@ -112,7 +153,7 @@ class ArrayDataset(Dataset[Sample]):
             )
 
     def _check_posterior(self) -> None:
-        """Here and not where calibration is measured against it, which is after the training."""
+        # Here and not where calibration is measured against it, which is after the training.
         if self.posterior is None:
             return
         expected = (len(self.images), self.num_classes)
@@ -135,12 +176,12 @@ class ArrayDataset(Dataset[Sample]):
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the classes of the images are known."""
+        """True if the classes of the images are known."""
         return self.void != UNLABELLED
 
     @property
     def is_file_backed(self) -> bool:
-        """Whether images or label maps are decoded when they are asked for."""
+        """True if images or segmentation masks are decoded when they are asked for."""
         return isinstance(self.images, FileTensor) or isinstance(self.labels, FileTensor)
 
     @property
@@ -156,10 +197,10 @@ class ArrayDataset(Dataset[Sample]):
 
     def batch(self, positions: Tensor | int) -> Sample:
         """The samples at `positions` as one dict of tensors."""
-        return {"image": self.images[positions], **self._beside_image(positions)}
+        return {"image": self.images[positions], **self._annotations(positions)}
 
     def batch_to_cut(self, positions: Tensor) -> Sample:
-        """As `batch`, but where images are files, `image` is `Originals` to cut crops from.
+        """Like `batch`, but where images are files, `image` is `Originals` to cut crops from.
 
         Crops may show all of a file where nothing is drawn on the image. Boxes, masks and label
         maps are known for what the set's image shows, and so are the crops.
@@ -170,13 +211,10 @@ class ArrayDataset(Dataset[Sample]):
         opened = self.images.originals(positions, whole=is_plain)
         if opened is None:
             return self.batch(positions)
-        return {"image": cast(Tensor, opened), **self._beside_image(positions)}
+        return {"image": cast(Tensor, opened), **self._annotations(positions)}
 
-    def _beside_image(self, positions: Tensor | int) -> Sample:
-        sample = {
-            "label": self.labels[positions],
-            "index": self.index[positions],
-        }
+    def _annotations(self, positions: Tensor | int) -> Sample:
+        sample = {"label": self.labels[positions], "index": self.index[positions]}
         for name in _OPTIONAL:
             value = getattr(self, name)
             if value is not None:
@@ -214,3 +252,151 @@ class DataSplits:
     @property
     def classes(self) -> tuple[str, ...]:
         return self.train.classes
+
+
+class Normalise(nn.Module):
+    """Images with the mean and spread of each channel taken out, the same to the last bit wherever.
+
+    Computed as x * scale - shift; what it holds is moved with a network but is no part of its
+    weights.
+
+    Example:
+        >>> normalise = Normalise(1, mean=(0.5,), std=(0.25,))
+        >>> normalise(torch.full((1, 1, 1, 1), 255, dtype=torch.uint8)).item()
+        2.0
+    """
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(
+        self, channels: int, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
+    ) -> None:
+        super().__init__()
+        mean = (0.0,) * channels if mean is None else mean
+        std = (1.0,) * channels if std is None else std
+        for name, values in (("mean", mean), ("std", std)):
+            if len(values) != channels:
+                raise ValueError(
+                    f"{name} must have {channels} entries (channels), got {len(values)}"
+                )
+        for center, spread in zip(mean, std, strict=True):
+            check_number("mean", center)
+            check_number("std", spread, low=0.0, open_low=True)
+        # In float64 and rounded once, so that no processor finds other factors.
+        scale = [1 / (255 * spread) for spread in std]
+        shift = [center / spread for center, spread in zip(mean, std, strict=True)]
+        for name, values in (("scale", scale), ("shift", shift)):
+            each = torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)
+            self.register_buffer(name, each, persistent=False)
+
+    def forward(
+        self, images: Tensor, memory_format: torch.memory_format = torch.preserve_format
+    ) -> Tensor:
+        """The images as a network takes them."""
+        channels = len(self.scale)
+        if images.ndim != 4 or images.shape[1] != channels:
+            raise ValueError(f"images must be (N, {channels}, H, W), got {tuple(images.shape)}")
+        if images.dtype == torch.uint8:
+            floats = images.to(self.scale.dtype, memory_format=memory_format)
+            return floats.mul_(self.scale).sub_(self.shift)
+        if not images.is_floating_point():
+            raise TypeError(f"images must be uint8 or floating point, got {images.dtype}")
+        return images.to(memory_format=memory_format) * (255 * self.scale) - self.shift
+
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+class CutPadding(nn.Module):
+    """Tokens as int64 for an embedding, without the columns that are padding in every row.
+
+    Example:
+        >>> CutPadding()(torch.tensor([[5, 0, 0], [7, 2, 0]], dtype=torch.int32)).tolist()
+        [[5, 0], [7, 2]]
+    """
+
+    def forward(
+        self, tokens: Tensor, memory_format: torch.memory_format = torch.preserve_format
+    ) -> Tensor:
+        """The tokens as a network takes them; `memory_format` is one of images and changes none."""
+        if tokens.ndim != 2 or tokens.is_floating_point():
+            raise ValueError(
+                f"tokens must be integers (N, T), got {tokens.dtype} {tuple(tokens.shape)}"
+            )
+        used = int((tokens != PADDING).any(0).sum())
+        return tokens[:, : max(1, used)].long()
+
+
+def preparation(
+    vocabulary: Vocabulary | None,
+    channels: int,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+) -> nn.Module:
+    """Build what prepares a batch for the network: tokens are cut, images are standardised."""
+    return CutPadding() if vocabulary is not None else Normalise(channels, mean, std)
+
+
+def image_shape(dataset: ArrayDataset) -> tuple[int, tuple[int, int]]:
+    """Channels, and height and width, of a set's images; zeros of texts, which have none."""
+    if dataset.vocabulary is not None:
+        return 0, (0, 0)
+    channels, height, width = dataset.images.shape[1:]
+    return channels, (height, width)
+
+
+def input_statistics(train: ArrayDataset) -> Statistics:
+    """Mean and spread of each channel of images; nothing of texts, whose tokens stay numbers."""
+    return ((), ()) if train.vocabulary is not None else channel_statistics(train.images)
+
+
+def check_global_batch(batch_size: int, world_size: int) -> None:
+    """Raise unless every process gets an equal part of a batch."""
+    if batch_size % world_size:
+        raise ValueError(
+            f"batch_size is the global batch and must be a multiple of world_size, "
+            f"got batch_size={batch_size}, world_size={world_size}"
+        )
+
+
+def median_frequency_weights(
+    labels: Tensor | FileTensor, num_classes: int, *, void: int | None = None
+) -> Tensor:
+    r"""Weights that let rare classes count as much as common ones.
+
+        w_c = median(f) / f_c,   f_c = pixels of class c / pixels of all images that show c
+
+    Void pixels count for neither. A class that never occurs gets weight 1: nothing is known.
+
+    Args:
+        labels: (N, H, W) segmentation masks of the training set.
+        num_classes: number of classes C.
+        void: label of pixels that count for nothing.
+
+    Example:
+        >>> labels = torch.tensor([[[0, 0], [0, 1]], [[0, 0], [0, 0]]])
+        >>> median_frequency_weights(labels, 2)  # f = 7/8 and 1/4, their median 9/16
+        tensor([0.6429, 2.2500])
+
+    Reference:
+        Eigen and Fergus, ICCV 2015, section 6.3.2; for CamVid in SegNet,
+        Badrinarayanan et al. 2017.
+    """
+    check_integer("num_classes", num_classes, low=1)
+    if isinstance(labels, Tensor):
+        check_class_indices("labels", labels, num_classes, ignore_index=void)
+    if labels.ndim != 3:
+        raise ValueError(f"labels must be segmentation masks (N, H, W), got {tuple(labels.shape)}")
+    own = torch.zeros(num_classes, dtype=torch.float64)
+    shown = torch.zeros(num_classes, dtype=torch.float64)
+    for image in labels:
+        known = image if void is None else image[image != void]
+        counts = torch.bincount(known.flatten(), minlength=num_classes).double()
+        own += counts
+        shown[counts > 0] += counts.sum()
+    seen = own > 0
+    frequency = own[seen] / shown[seen]
+    weights = torch.ones(num_classes, dtype=torch.float64)
+    weights[seen] = torch.quantile(frequency, 0.5) / frequency
+    return weights.float()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_class_indices, check_integer
+from sfumato.data.dataset import check_global_batch
 
 Target = dict[str, Tensor]
 
@@ -100,6 +101,7 @@ class DetectionBatch:
     index: list[int]
 
 
+@dataclass(eq=False, repr=False)
 class DetectionLoader:
     """Batches of images with their objects; order and flips are pure functions of (seed, epoch).
 
@@ -116,33 +118,22 @@ class DetectionLoader:
         device: where batches go.
     """
 
-    def __init__(
-        self,
-        dataset: DetectionDataset,
-        batch_size: int,
-        *,
-        shuffle: bool = False,
-        flip: bool = False,
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        check_integer("batch_size", batch_size, low=1)
-        if batch_size % world_size:
-            raise ValueError(
-                f"batch_size is the global batch and must be a multiple of world_size, "
-                f"got batch_size={batch_size}, world_size={world_size}"
-            )
-        self.dataset = dataset
-        self.batch_size = min(batch_size, len(dataset)) if world_size == 1 else batch_size
-        self.shuffle = shuffle
-        self.flip = flip
-        self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
-        self.device = torch.device(device)
-        self.epoch = 0
+    dataset: DetectionDataset
+    batch_size: int
+    _: KW_ONLY
+    shuffle: bool = False
+    flip: bool = False
+    seed: int = 0
+    rank: int = 0
+    world_size: int = 1
+    device: torch.device | str = "cpu"
+    epoch: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        check_integer("batch_size", self.batch_size, low=1)
+        check_global_batch(self.batch_size, self.world_size)
+        if self.world_size == 1:
+            self.batch_size = min(self.batch_size, len(self.dataset))
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch

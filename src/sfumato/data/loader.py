@@ -1,20 +1,183 @@
-"""Batches of a set: indexed or decoded, augmented and normalised as whole tensors."""
+"""Batches of a set: ordered, decoded by workers, augmented and normalised."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
+from multiprocessing.context import BaseContext
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from sfumato._core.checks import check_integer
 from sfumato._core.seeds import mix_seed
 from sfumato.augment.protocol import BatchAugment, Sample
-from sfumato.data.batch_workers import BatchWorkers, Drawn, loading_workers, make_batch
-from sfumato.data.dataset import ArrayDataset
-from sfumato.data.order import epoch_order
-from sfumato.data.prepare import image_shape, preparation
+from sfumato.data.dataset import ArrayDataset, check_global_batch, image_shape, preparation
+
+_BATCHES_SORTED_TOGETHER = 50
 
 
+def epoch_order(
+    total: int, batch_size: int, lengths: Tensor | None, generator: torch.Generator
+) -> Tensor:
+    """A random order of `total` samples; where they have lengths, with similar ones in a batch.
+
+    A batch is as long as its longest text. The shuffled samples are therefore sorted by length
+    within groups of 50 batches, and the batches are shuffled again: the company of a text changes
+    from epoch to epoch, and little padding is computed. What doesn't fill a batch comes last and
+    is as random as the rest, so that leaving it out leaves out no special length.
+    """
+    order = torch.randperm(total, generator=generator)
+    if lengths is None:
+        return order
+    full = total - total % batch_size
+    groups = order[:full].split(batch_size * _BATCHES_SORTED_TOGETHER)
+    ordered = [group[lengths[group].argsort(descending=True, stable=True)] for group in groups]
+    batches = torch.cat([*ordered, order[:0]]).view(-1, batch_size)
+    batches = batches[torch.randperm(len(batches), generator=generator)]
+    return torch.cat([batches.flatten(), order[full:]])
+
+
+VARIABLE = "SFUMATO_LOADING_WORKERS"
+BATCHES_AHEAD = 2
+# Positions of a batch's samples in their set, and the uniform numbers of their augmentation.
+Drawn = tuple[Tensor, Tensor]
+
+
+def loading_workers() -> int:
+    """Processes that decode for one loader: the variable `SFUMATO_LOADING_WORKERS`, else threads.
+
+    How many there are changes no number. 0 decodes in the process itself.
+    """
+    said = os.environ.get(VARIABLE)
+    if said is None:
+        return max(1, torch.get_num_threads())
+    if not said.isdecimal():
+        raise ValueError(f"{VARIABLE} must be a whole number, 0 or more, got {said!r}")
+    return int(said)
+
+
+def make_batch(dataset: ArrayDataset, augment: BatchAugment | None, drawn: Drawn) -> Sample:
+    """Samples of a file-backed set after augmentation, on the CPU, images in uint8."""
+    positions, uniforms = drawn
+    if augment is None:
+        return dataset.batch(positions)
+    cuts = getattr(augment, "cuts_originals", False)
+    sample = dataset.batch_to_cut(positions) if cuts else dataset.batch(positions)
+    return augment.apply(sample, uniforms, void=dataset.void)
+
+
+class BatchWorkers:
+    """Batches of a file-backed set, made by worker processes, in the order of the requests."""
+
+    def __init__(
+        self, dataset: ArrayDataset, augment: BatchAugment | None, workers: int, *, stay: bool
+    ) -> None:
+        check_integer("workers", workers, low=1)
+        self._maker = _Maker(dataset, augment)
+        self._workers, self._stay = workers, stay
+        self._round: list[Drawn] = []
+        self._loader: DataLoader[Sample | _Failure] | None = None
+
+    def batches(self, drawn: Sequence[Drawn]) -> Iterator[Sample]:
+        """One round."""
+        self._round[:] = drawn
+        self._loader = self._loader or self._started()
+        for found in _until_death(self._loader):
+            if isinstance(found, _Failure):
+                self._loader = None
+                raise found.error from RuntimeError(found.trace)
+            yield found
+
+    def _started(self) -> DataLoader[Sample | _Failure]:
+        return DataLoader(
+            self._maker,
+            batch_size=None,
+            sampler=self._round,
+            num_workers=self._workers,
+            prefetch_factor=BATCHES_AHEAD,
+            persistent_workers=self._stay,
+            worker_init_fn=_follow_parent,
+            multiprocessing_context=start_context(),
+            # Else every round would draw from the generator of dropout.
+            generator=torch.Generator(),
+        )
+
+
+def start_context() -> BaseContext | None:
+    """Choose how worker processes start; None is the default of this process.
+
+    Where that is "spawn", as in the processes of a study, every worker would import PyTorch anew,
+    in each epoch of a validation set: they are forks of one fresh process that has imported it.
+    """
+    if sys.platform != "linux" or multiprocessing.get_start_method(allow_none=True) != "spawn":
+        return None
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+class _Failure(NamedTuple):
+    """An error of a worker; raised there, it would come with its traceback as message."""
+
+    error: Exception
+    trace: str
+
+
+def _until_death(loader: DataLoader[Sample | _Failure]) -> Iterator[Sample | _Failure]:
+    """The batches of a round, with a failure as the last one where a process has died."""
+    try:
+        yield from loader
+        return
+    except RuntimeError as error:
+        said = str(error).strip().removesuffix(".")
+    message = (
+        f"a process that decodes images died: {said}. Signal 9 (Killed) mostly means that memory "
+        f"was short: use a smaller batch_size, or fewer processes with {VARIABLE}=1; {VARIABLE}=0 "
+        "decodes in the run's own process and shows what crashes"
+    )
+    yield _Failure(RuntimeError(message), said)
+
+
+@dataclass(frozen=True)
+class _Maker(Dataset[Sample | _Failure]):
+    dataset: ArrayDataset
+    augment: BatchAugment | None
+
+    def __getitem__(self, drawn: Drawn) -> Sample | _Failure:
+        try:
+            return make_batch(self.dataset, self.augment, drawn)
+        except Exception as error:  # raised again where the batch is asked for
+            return _Failure(error, "in a process that decodes images:\n" + traceback.format_exc())
+
+
+def _follow_parent(worker: int) -> None:
+    """End with the process that wants the batches, and not before.
+
+    One traceback of an interrupted run is enough. PyTorch looks at the process that forked this
+    one, which need not be the one that is killed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        # `sys.exit` would end this thread alone.
+        os._exit(1)
+
+
+@dataclass(eq=False, repr=False)
 class TensorLoader:
     """Iterates over batches: a dict of `image`, `label`, `index` and the set's annotations.
 
@@ -60,50 +223,40 @@ class TensorLoader:
         [2.0]
     """
 
-    def __init__(
-        self,
-        dataset: ArrayDataset,
-        batch_size: int,
-        *,
-        shuffle: bool = False,
-        seed: int = 0,
-        augment: BatchAugment | None = None,
-        drop_last: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
-        device: torch.device | str | None = None,
-        channels_last: bool = True,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-        workers: int | None = None,
-    ) -> None:
-        check_integer("batch_size", batch_size, low=1)
-        check_integer("seed", seed, low=0)
-        check_integer("world_size", world_size, low=1)
-        check_integer("rank", rank, low=0, high=world_size - 1)
-        if batch_size % world_size:
+    dataset: ArrayDataset
+    batch_size: int
+    _: KW_ONLY
+    shuffle: bool = False
+    seed: int = 0
+    augment: BatchAugment | None = None
+    drop_last: bool = False
+    rank: int = 0
+    world_size: int = 1
+    device: torch.device | str | None = None
+    channels_last: bool = True
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    workers: InitVar[int | None] = None
+
+    def __post_init__(self, workers: int | None) -> None:
+        check_integer("batch_size", self.batch_size, low=1)
+        check_integer("seed", self.seed, low=0)
+        check_integer("world_size", self.world_size, low=1)
+        check_integer("rank", self.rank, low=0, high=self.world_size - 1)
+        check_global_batch(self.batch_size, self.world_size)
+        total = len(self.dataset)
+        if self.drop_last and 0 < total < self.batch_size:
             raise ValueError(
-                f"batch_size is the global batch and must be a multiple of world_size, "
-                f"got batch_size={batch_size}, world_size={world_size}"
-            )
-        if drop_last and 0 < len(dataset) < batch_size:
-            raise ValueError(
-                f"drop_last leaves nothing of {len(dataset)} samples in batches of {batch_size}: "
+                f"drop_last leaves nothing of {total} samples in batches of {self.batch_size}: "
                 f"use a smaller batch_size or drop_last=False"
             )
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.seed = seed
-        self.augment = augment
-        self.drop_last = drop_last
-        self.rank = rank
-        self.world_size = world_size
-        self.device = dataset.images.device if device is None else torch.device(device)
-        self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        channels, _ = image_shape(dataset)
-        self._prepare = preparation(dataset.vocabulary, channels, mean, std).to(self.device)
-        self._lengths = dataset.lengths if shuffle else None
+        own = self.dataset.images.device
+        self.device = own if self.device is None else torch.device(self.device)
+        self.layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        channels, _ = image_shape(self.dataset)
+        prepare = preparation(self.dataset.vocabulary, channels, self.mean, self.std)
+        self._prepare = prepare.to(self.device)
+        self._lengths = self.dataset.lengths if self.shuffle else None
         self._workers = self._start_workers(workers)
         self.set_epoch(0)
 
@@ -158,7 +311,7 @@ class TensorLoader:
         return self._make(self._drawn(every))
 
     def bounds(self, step: int) -> list[int]:
-        """Where the part of each rank begins in batch `step`, and where the last one ends."""
+        """Places where each rank's share of batch `step` begins, and where the last one ends."""
         count = self.count(step)
         return [count * part // self.world_size for part in range(self.world_size + 1)]
 

@@ -1,20 +1,109 @@
-"""BlurPool and MaxBlurPool: low-pass before subsampling, the baseline of anti-aliased networks."""
+"""BlurPool, MaxBlurPool and AdaptiveBlurPool: low-pass filters before subsampling."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from contextlib import ExitStack
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato._core.checks import check_integer
+from sfumato._core.checks import check_choice, check_integer
 from sfumato._core.evaluation_mode import evaluating
-from sfumato.features.adaptive_blur_pool import AdaptiveBlurPool
-from sfumato.features.blurring import check_kernel, check_map
-from sfumato.features.insert import insert_after, insert_before
+from sfumato.features.insertion import insert_after, insert_before
+from sfumato.features.smoothing import check_kernel, check_map
+
+SumTo = Literal["group", "all"]
+
+
+class AdaptiveBlurPool(nn.Module):
+    """Blurs with a kernel for each place and group of channels, and keeps every `stride`-th point.
+
+    One kernel for all blurs edges as much as texture. Here a convolution of the map says how much
+    of each neighbour to take, so that high frequencies go where they would alias and stay where
+    they matter.
+
+        y_c(i, j) = sum_(u, v) w_g(i, j; u, v) x_c(i + u, j + v),   w = softmax(norm(conv(x)))
+
+    g the group of channel c, the softmax over the size x size neighbours.
+
+    Args:
+        channels: C, a multiple of `groups`.
+        stride: at least 1.
+        size: of the kernels, odd.
+        groups: channels of one group share their kernels; 8 as released.
+        sum_to: "group": the weights of each group sum to 1; "all": those of all groups together.
+
+    Shape:
+        (N, C, H, W) to (N, C, ceil(H / stride), ceil(W / stride)); outside lies the mirror image,
+        or the border itself where the map is smaller than the kernel.
+
+    Example:
+        >>> layer = AdaptiveBlurPool(8, groups=4)
+        >>> layer(torch.ones(2, 8, 6, 6)).shape
+        torch.Size([2, 8, 3, 3])
+
+    Reference:
+        Zou, Xiao, Yu and Lee, "Delving Deeper into Anti-aliasing in ConvNets", BMVC 2020.
+
+    Differs:
+        The released code takes its softmax over the neighbours of all groups at once
+        (`sum_to="all"`), which makes each kernel sum to about 1 / groups; the paper's kernels sum
+        to 1. It computes all points and drops some, here dropped ones have no part in the
+        statistics of the norm.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        stride: int = 2,
+        *,
+        size: int = 3,
+        groups: int = 8,
+        sum_to: SumTo = "group",
+    ) -> None:
+        super().__init__()
+        check_integer("channels", channels, low=1)
+        check_integer("stride", stride, low=1)
+        check_integer("size", size, low=1)
+        check_integer("groups", groups, low=1)
+        check_choice("sum_to", sum_to, ("group", "all"))
+        if size % 2 == 0:
+            raise ValueError(f"size must be odd, so that a kernel has a middle, got {size}")
+        if channels % groups:
+            raise ValueError(
+                f"groups must divide the channels, got {groups} groups for {channels} channels"
+            )
+        self.stride, self.size, self.groups = stride, size, groups
+        self.sum_to: SumTo = sum_to
+        weights = groups * size**2
+        self.convolution = nn.Conv2d(channels, weights, size, stride=stride, bias=False)
+        nn.init.kaiming_normal_(self.convolution.weight, mode="fan_out", nonlinearity="relu")
+        self.norm = nn.BatchNorm2d(weights)
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_map(x)
+        reach = self.size // 2
+        mode = "reflect" if min(x.shape[-2:]) > reach else "replicate"
+        padded = F.pad(x, (reach,) * 4, mode=mode)
+        scores = self.norm(self.convolution(padded))
+        (samples, _, height, width), area = scores.shape, self.size**2
+        if self.sum_to == "all":
+            weights = scores.softmax(1).reshape(samples, self.groups, 1, area, height * width)
+        else:
+            weights = scores.reshape(samples, self.groups, 1, area, height * width).softmax(3)
+        patches = F.unfold(padded, self.size, stride=self.stride)
+        patches = patches.reshape(
+            samples, self.groups, x.shape[1] // self.groups, area, height * width
+        )
+        return (weights * patches).sum(3).reshape(samples, x.shape[1], height, width)
+
+    def extra_repr(self) -> str:
+        return f"stride={self.stride}, size={self.size}, groups={self.groups}"
+
 
 Network = TypeVar("Network", bound=nn.Module)
 _TRIANGLE = (1, 2, 1)
@@ -35,9 +124,6 @@ class BlurPool(nn.Module):
     Shape:
         (N, C, H, W) to (N, C, ceil(H / stride), ceil(W / stride)); outside lies the mirror image,
         or the border itself where the map is smaller than the kernel.
-
-    Raises:
-        ValueError: a bad stride or kernel.
 
     Example:
         >>> BlurPool()(torch.tensor([[[[0.0, 0.0, 4.0, 0.0]] * 4]]))[0, 0, 0]
@@ -101,8 +187,7 @@ class MaxBlurPool(nn.Module):
         self.blur = BlurPool(stride, kernel=kernel)
 
     def forward(self, x: Tensor) -> Tensor:
-        blurred: Tensor = self.blur(self.maximum(x))
-        return blurred
+        return self.blur(self.maximum(x))
 
 
 def add_blur_pool(
@@ -125,9 +210,6 @@ def add_blur_pool(
         adaptive: whether the blur makes its kernels from the map, as large as `kernel`; see
             `AdaptiveBlurPool`, whose parameters are then new ones of the network.
         example: images on which to count the channels that max pooling has; for `adaptive` only.
-
-    Returns:
-        The model itself.
 
     Raises:
         ValueError: nothing in it subsamples, max pooling that returns indices or has no example,
@@ -164,10 +246,12 @@ def add_blur_pool(
         stride, _ = _pair(part.stride)
         layer: nn.Module = BlurPool(stride, kernel=kernel)
         if adaptive:
+            # The paper's 8 groups where the channels allow, else the most that divide them.
             groups = math.gcd(channels[part], 8)
             layer = AdaptiveBlurPool(channels[part], stride, size=len(kernel), groups=groups)
         layers.append(layer)
     for part, layer in zip(found, layers, strict=True):
+        # Only now: an error above has left the model as it was.
         part.stride = (1, 1)
         insert = insert_before if _is_point(part) else insert_after
         insert(part, layer, "blur_pool")
@@ -177,7 +261,7 @@ def add_blur_pool(
 def _channels(
     model: nn.Module, found: list[nn.Conv2d | nn.MaxPool2d], example: Tensor | None
 ) -> dict[nn.Module, int]:
-    """How many channels there are where each part is to be blurred."""
+    """Count the channels of the map where each part is to be blurred."""
     counted: dict[nn.Module, int] = {}
     for part in found:
         if isinstance(part, nn.Conv2d):
@@ -190,11 +274,10 @@ def _channels(
         def note(part: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
             counted[part] = output.shape[1]
 
-        hooks = [part.register_forward_hook(note) for part in pools]
-        with torch.no_grad(), evaluating(model):
+        with ExitStack() as hooks, evaluating(model):
+            for part in pools:
+                hooks.enter_context(part.register_forward_hook(note))
             model(example)
-        for hook in hooks:
-            hook.remove()
     return counted
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato._core.checks import check_class_indices, check_number
+from sfumato._core.checks import check_class_indices, check_number, to_float64, to_float64_device
 
 _CANDIDATES = 100
+
+
+def last_linear(model: nn.Module) -> nn.Linear:
+    """Return the last linear layer of a model, which gives its logits."""
+    layers = [part for part in model.modules() if isinstance(part, nn.Linear)]
+    if not layers:
+        raise ValueError(f"model must end in a linear layer, {type(model).__name__} has none")
+    return layers[-1]
 
 
 class ClippedFeatures(nn.Module):
@@ -27,9 +33,6 @@ class ClippedFeatures(nn.Module):
     Args:
         model: gives logits (B, C), the output of its last linear layer.
         threshold: c, above 0; infinity, with which nothing changes, until `fit` finds one.
-
-    Raises:
-        ValueError: the network has no linear layer, or a threshold that is not above 0.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -48,12 +51,9 @@ class ClippedFeatures(nn.Module):
         super().__init__()
         if threshold != math.inf:
             check_number("threshold", threshold, low=0.0, open_low=True)
-        layers = [part for part in model.modules() if isinstance(part, nn.Linear)]
-        if not layers:
-            raise ValueError(f"model must end in a linear layer, {type(model).__name__} has none")
         self.model = model
         self.threshold = threshold
-        self._head = [layers[-1]]  # in a list, so that it is the model's alone
+        self._head = [last_linear(model)]  # in a list, so that it is the model's alone
 
     def get_extra_state(self) -> Tensor:
         """The threshold, for the state dict."""
@@ -74,18 +74,15 @@ class ClippedFeatures(nn.Module):
         def clamp(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
             return (inputs[0].clamp(-self.threshold, self.threshold), *inputs[1:])
 
-        with self._before_head(clamp):
+        with self.head.register_forward_pre_hook(clamp):
             logits: Tensor = self.model(x)
         return logits
 
     def features(self, x: Tensor) -> Tensor:
-        """What comes to the last layer, unclamped: what `fit` takes."""
+        """Return the unclamped features before the last layer, for `fit`."""
         found: list[Tensor] = []
 
-        def keep(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-            found.append(inputs[0])
-
-        with self._before_head(keep):
+        with self.head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])):
             self.model(x)
         return found[-1]
 
@@ -96,9 +93,6 @@ class ClippedFeatures(nn.Module):
         Args:
             features: (N, D), what `features` gives for held-out images.
             target: class indices (N,).
-
-        Raises:
-            ValueError: shapes that don't fit, or nothing to fit on.
 
         Differs:
             By NLL, as temperatures are fitted here; no clipping at all is a candidate too.
@@ -111,26 +105,19 @@ class ClippedFeatures(nn.Module):
         check_class_indices("target", target, self.head.out_features)
         features = features.to(self.head.weight)
         target = target.to(features.device)
+        # Infinity is first, so that it wins among equals: no clipping without a gain.
         losses = {c: self._loss(features, target, c) for c in (math.inf, *_candidates(features))}
         self.threshold = min(losses, key=losses.__getitem__)
         return self
 
     def _loss(self, features: Tensor, target: Tensor, threshold: float) -> float:
         logits = self.head(features.clamp(-threshold, threshold))
-        return float(F.cross_entropy(logits.double(), target))
-
-    @contextmanager
-    def _before_head(self, hook: Any) -> Iterator[None]:
-        handle = self.head.register_forward_pre_hook(hook)
-        try:
-            yield
-        finally:
-            handle.remove()
+        return float(F.cross_entropy(to_float64(logits), to_float64_device(target)))
 
 
 def _candidates(features: Tensor) -> list[float]:
     """Sizes of features, from the median up and more of the larger ones."""
-    sizes = features.abs().flatten().double()
+    sizes = to_float64(features.abs().flatten())
     sizes = sizes[sizes > 0].sort().values
     if not len(sizes):
         return []

@@ -1,99 +1,36 @@
 """Smoothing the images: mollification, its schedules, and what they do to an image.
 
-Augmentations are in `sfumato.augment` and measures of objects in `sfumato.labels`; their names
-stay importable from here. `MollifySample` is a torchvision transform and loads on first use: all
-else costs torch only.
+`MollifySample` is a torchvision transform and loads on first use: all else costs torch only.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from sfumato._core.beta import sample_beta
-from sfumato.augment import (
-    RECIPES,
-    AugMix,
-    AutoAugment,
-    Geometry,
-    RandAugment,
-    Recipe,
-    TrivialAugment,
-    cutmix,
-    mixup,
-    repeat_samples,
-    ricap,
-    split_copies,
-)
-from sfumato.inputs.copies import AveragedCopies
+from sfumato._core.exports import on_first_use as _on_first_use, public_names as _public_names
+from sfumato.inputs.copies import AveragedCopies as AveragedCopies
 from sfumato.inputs.figures import (
-    plot_dct_change,
-    plot_information,
-    plot_label_densities,
-    plot_mollification,
+    plot_dct_change as plot_dct_change,
+    plot_information as plot_information,
+    plot_label_densities as plot_label_densities,
+    plot_mollification as plot_mollification,
 )
-from sfumato.inputs.heat import dissipate, heat_blur, heat_kernel
-from sfumato.inputs.information import information_label_decay, information_ratio, png_sizes
-from sfumato.inputs.label_densities import label_density
-from sfumato.inputs.mollify import Mollify, MollifyDetails
-from sfumato.inputs.noise import diffuse
-from sfumato.inputs.schedules import blur_label_decay, blur_scale, noise_label_decay
-from sfumato.inputs.spectrum import dct, dct_change
-from sfumato.labels.objectness import (
-    ObjectnessLabel,
-    box_objectness,
-    mask_objectness,
-    window_objectness,
+from sfumato.inputs.mollify import (
+    Mollify as Mollify,
+    blur_label_decay as blur_label_decay,
+    blur_scale as blur_scale,
+    dct as dct,
+    dct_change as dct_change,
+    diffuse as diffuse,
+    dissipate as dissipate,
+    heat_blur as heat_blur,
+    information_label_decay as information_label_decay,
+    information_ratio as information_ratio,
+    label_density as label_density,
+    noise_label_decay as noise_label_decay,
 )
 
-if TYPE_CHECKING:
-    from sfumato.inputs.sample_transform import MollifySample
+if _TYPE_CHECKING:
+    from sfumato.inputs.sample_transform import MollifySample as MollifySample
 
-__all__ = [
-    "RECIPES",
-    "AugMix",
-    "AutoAugment",
-    "AveragedCopies",
-    "Geometry",
-    "Mollify",
-    "MollifyDetails",
-    "MollifySample",
-    "ObjectnessLabel",
-    "RandAugment",
-    "Recipe",
-    "TrivialAugment",
-    "blur_label_decay",
-    "blur_scale",
-    "box_objectness",
-    "cutmix",
-    "dct",
-    "dct_change",
-    "diffuse",
-    "dissipate",
-    "heat_blur",
-    "heat_kernel",
-    "information_label_decay",
-    "information_ratio",
-    "label_density",
-    "mask_objectness",
-    "mixup",
-    "noise_label_decay",
-    "plot_dct_change",
-    "plot_information",
-    "plot_label_densities",
-    "plot_mollification",
-    "png_sizes",
-    "repeat_samples",
-    "ricap",
-    "sample_beta",
-    "split_copies",
-    "window_objectness",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "MollifySample":
-        return import_module("sfumato.inputs.sample_transform").MollifySample
-    raise AttributeError(f"module 'sfumato.inputs' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+_HOMES = {"MollifySample": "sample_transform"}
+__all__ = [*_HOMES, *_public_names(globals())]
+__getattr__, __dir__ = _on_first_use(__name__, _HOMES, globals())

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import product
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato._core.checks import check_choice, check_class_indices, check_integer, check_number
-from sfumato.inputs.heat import heat_blur
+from sfumato._core.checks import (
+    check_choice,
+    check_class_indices,
+    check_integer,
+    check_number,
+    to_float64,
+)
+from sfumato.inputs.mollify import heat_blur
 
 Weights = Literal["equal", "likelihood"]
 _STEPS = 200
@@ -35,10 +43,6 @@ class AveragedCopies(nn.Module):
 
     Shape:
         images: (B, channels, H, W), standardised; probabilities (B, C).
-
-    Raises:
-        ValueError: nothing to average, a shift that is no smaller than the images, or used with
-            weights "likelihood" before `fit`.
 
     Example:
         >>> net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
@@ -84,13 +88,8 @@ class AveragedCopies(nn.Module):
                 'weights="likelihood" are not known yet: call fit(each(images), target) with '
                 "held-out images first"
             )
-        mean: Tensor | None = None
-        for share, copy in zip(self.shares, self.copies(images), strict=True):
-            probs = share * self._probabilities(copy)
-            mean = probs if mean is None else mean + probs
-        if mean is None:
-            raise ValueError("there is no copy")
-        return mean
+        pairs = zip(self.shares, self.copies(images), strict=True)
+        return reduce(torch.add, (share * self._probabilities(copy) for share, copy in pairs))
 
     def each(self, images: Tensor) -> Tensor:
         """Probabilities of every copy, (B, n, C), to fit on."""
@@ -115,7 +114,8 @@ class AveragedCopies(nn.Module):
             raise ValueError("there is nothing to fit on: probs is empty")
         check_class_indices("target", target, probs.shape[2])
         places = target.view(-1, 1, 1).expand(-1, self.count, 1)
-        likelihood = probs.detach().double().gather(2, places).squeeze(2)  # (N, n)
+        likelihood = to_float64(probs.detach().gather(2, places)).squeeze(2)  # (N, n)
+        # A label that no copy gives any probability would make every share 0 / 0.
         likelihood = likelihood.clamp_min(torch.finfo(torch.float64).tiny)
         shares = likelihood.new_full((self.count,), 1 / self.count)
         for _ in range(_STEPS):
@@ -131,7 +131,15 @@ class AveragedCopies(nn.Module):
         if self.flip:
             yield images.flip(-1)
         if self.crop:
-            yield from _shifted(images, self.crop)
+            height, width = images.shape[-2:]
+            by = self.crop
+            if by >= min(height, width):
+                raise ValueError(
+                    f"crop must be below the size of the images {height, width}, got {by}"
+                )
+            padded = F.pad(images, (by, by, by, by), mode="replicate")
+            for top, left in product((0, 2 * by), repeat=2):
+                yield padded[..., top : top + height, left : left + width]
         for sigma in self.blur:
             yield heat_blur(images, sigma)
 
@@ -140,14 +148,5 @@ class AveragedCopies(nn.Module):
 
     def _probabilities(self, images: Tensor) -> Tensor:
         logits: Tensor = self.model(images)
+        # Half precision would round probabilities before they are averaged.
         return logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32))
-
-
-def _shifted(images: Tensor, by: int) -> Iterator[Tensor]:
-    height, width = images.shape[-2:]
-    if by >= min(height, width):
-        raise ValueError(f"crop must be below the size of the images {height, width}, got {by}")
-    padded = F.pad(images, (by, by, by, by), mode="replicate")
-    for top in (0, 2 * by):
-        for left in (0, 2 * by):
-            yield padded[..., top : top + height, left : left + width]

@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sfumato._core.checks import check_integer
-from sfumato._core.images import check_images, soft_labels
-from sfumato.inputs._arguments import check_range
-from sfumato.inputs.heat import dissipate
-from sfumato.inputs.information import information_ratio
-from sfumato.inputs.label_densities import label_density
-from sfumato.inputs.noise import diffuse
-from sfumato.inputs.schedules import blur_label_decay, noise_label_decay
+from sfumato._core.checks import check_images, check_integer, soft_labels
+from sfumato._core.plots import new_figure
+from sfumato.inputs.mollify import (
+    blur_label_decay,
+    check_range,
+    diffuse,
+    dissipate,
+    information_ratio,
+    label_density,
+    noise_label_decay,
+)
 from sfumato.labels.targets import smooth_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 _TIMES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, math.sqrt(3) / 2))  # of the triangle of predictions
@@ -55,8 +59,6 @@ def plot_mollification(
 
     Reference: mollification paper, Fig. 1 and 2.
     """
-    from matplotlib.figure import Figure
-
     check_images(image[None])
     t = torch.tensor(times)
     check_range("times", t, 1.0)
@@ -70,7 +72,7 @@ def plot_mollification(
         ("noise", noisy, noise_label_decay(t, noise_k), _NOISE_COLOR),
         ("blur", dissipate(images, t), blur_label_decay(t, blur_k), _BLUR_COLOR),
     )
-    figure = Figure(figsize=(1.25 * len(t) + 0.6, 4.4), layout="constrained")
+    figure = new_figure(1.25 * len(t) + 0.6, 4.4)
     axes = figure.subplots(4, len(t), squeeze=False, gridspec_kw={"height_ratios": [3, 1, 3, 1]})
     for number, (name, degraded, decay, color) in enumerate(rows):
         labels = smooth_labels(target, decay, num_classes=len(classes))
@@ -96,14 +98,12 @@ def plot_information(images: Tensor, *, times: Sequence[float] = _TIMES) -> Figu
 
     Reference: mollification paper, Eq. (13) and Fig. 3.
     """
-    from matplotlib.figure import Figure
-
     check_images(images)
     if len(images) == 0:
         raise ValueError("images must hold at least one image, got an empty batch")
     ratios = torch.stack([information_ratio(images, time) for time in times])  # (T, N)
     low, middle, high = ratios.quantile(torch.tensor([0.1, 0.5, 0.9]), dim=1)
-    figure = Figure(figsize=(4.5, 3.4), layout="constrained")
+    figure = new_figure(4.5, 3.4)
     axes = figure.subplots()
     axes.fill_between(
         times, low.numpy(), high.numpy(), color=_BLUR_COLOR, alpha=0.2, label="10-90 % of images"
@@ -117,7 +117,7 @@ def plot_information(images: Tensor, *, times: Sequence[float] = _TIMES) -> Figu
 
 
 def plot_dct_change(changes: Mapping[str, Tensor], *, columns: int = 5) -> Figure:
-    """Which frequencies each corruption changes, on one logarithmic scale.
+    """Draw which frequencies each corruption changes, on one logarithmic scale.
 
     Args:
         changes: (H, W) for each name, as `dct_change` gives them.
@@ -125,17 +125,14 @@ def plot_dct_change(changes: Mapping[str, Tensor], *, columns: int = 5) -> Figur
 
     Reference: mollification paper, Eq. (16) and Fig. 11.
     """
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-
     check_integer("columns", columns, low=1)
-    if not changes:
-        raise ValueError("changes must hold at least one corruption, got none")
+    columns = min(columns, len(changes))
+    rows = -(-len(changes) // max(1, columns))
+    figure = new_figure(1.7 * columns + 0.8, 1.8 * rows + 0.5, changes=changes)
+    from matplotlib.colors import LogNorm
+
     highest = max(float(change.max()) for change in changes.values())
     scale = LogNorm(max(highest, 1e-6) * 1e-3, max(highest, 1e-6))
-    columns = min(columns, len(changes))
-    rows = -(-len(changes) // columns)
-    figure = Figure(figsize=(1.7 * columns + 0.8, 1.8 * rows + 0.5), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False)
     for axes in panels.flat[len(changes) :]:
         axes.set_axis_off()
@@ -159,17 +156,13 @@ def plot_label_densities(labels: Mapping[str, Tensor], *, points: int = 60) -> F
 
     Reference: Fig. 4, whose labels are one-hot, tempered (gamma, 0, 0) and smoothed.
     """
-    from matplotlib.figure import Figure
-
-    if not labels:
-        raise ValueError("labels must hold at least one label, got none")
     check_integer("points", points, low=2)
     steps = torch.arange(points + 1, dtype=torch.float64)
     pairs = torch.cartesian_prod(steps, steps)
     inside = pairs[pairs.sum(1) <= points] / points
     probs = torch.cat([1 - inside.sum(1, keepdim=True), inside], 1)  # (P, 3)
     places = probs @ torch.tensor(_CORNERS, dtype=torch.float64)
-    figure = Figure(figsize=(2.7 * len(labels) + 0.3, 2.9), layout="constrained")
+    figure = new_figure(2.7 * len(labels) + 0.3, 2.9, labels=labels)
     axes = figure.subplots(1, len(labels), squeeze=False)[0]
     for axis, (title, label) in zip(axes, labels.items(), strict=True):
         density = label_density(probs, label)

@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from sfumato._core.images import check_images
+from sfumato._core.checks import check_images
+from sfumato._core.seeds import fold_seed
 from sfumato.inputs.mollify import Mollify
 
 
@@ -23,7 +25,9 @@ class MollifySample(v2.Transform):
     Args:
         mollify: what to do, with its parameters.
         generator: where to draw from; None is torch's global generator, which every worker of a
-            DataLoader seeds for itself.
+            DataLoader seeds for itself. A worker seeds its copy of `generator` by the generator's
+            own seed and by its worker seed, so each worker and each epoch has numbers of its own.
+            `DataLoader(generator=...)` makes worker seeds, and so the numbers, reproducible.
 
     Shape:
         image: (C, H, W), floating point. label: an integer, or soft labels (num_classes,).
@@ -44,6 +48,7 @@ class MollifySample(v2.Transform):
         super().__init__()
         self.mollify = mollify
         self.generator = generator
+        self._worker_seed: int | None = None
 
     def forward(self, image: Tensor, label: Any) -> tuple[Tensor, Tensor]:
         """The mollified image and its soft label."""
@@ -56,7 +61,18 @@ class MollifySample(v2.Transform):
         pixels = image.as_subclass(Tensor)[None]
         check_images(pixels)
         target = torch.as_tensor(label, device=image.device)[None]
-        mollified, soft_target = self.mollify(pixels, target, generator=self.generator)
+        mollified, soft_target = self.mollify(pixels, target, generator=self._own_generator())
         if isinstance(image, tv_tensors.Image):
             return tv_tensors.wrap(mollified[0], like=image), soft_target[0]
         return mollified[0], soft_target[0]
+
+    def _own_generator(self) -> torch.Generator | None:
+        """The generator; in a worker of a DataLoader, which has a copy, with a seed of its own."""
+        worker = get_worker_info()
+        # A worker has another seed in each epoch, and the same one within it.
+        if self.generator is not None and worker is not None and worker.seed != self._worker_seed:
+            self._worker_seed = worker.seed
+            self.generator.manual_seed(
+                fold_seed(self.generator.initial_seed(), "worker", worker.seed)
+            )
+        return self.generator

@@ -45,9 +45,6 @@ class EvaluationCallback(pl.Callback):
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._metrics.clear()
 
-    def on_test_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._metrics.clear()
-
     def on_validation_batch_end(
         self,
         trainer: pl.Trainer,
@@ -59,16 +56,9 @@ class EvaluationCallback(pl.Callback):
     ) -> None:
         self._update(pl_module, outputs, batch, dataloader_idx)
 
-    def on_test_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        self._update(pl_module, outputs, batch, dataloader_idx)
+    # Lightning validates and tests alike; only the names in the log differ.
+    on_test_epoch_start = on_validation_epoch_start
+    on_test_batch_end = on_validation_batch_end
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._log(pl_module, "validation")

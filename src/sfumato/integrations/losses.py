@@ -1,4 +1,4 @@
-"""What losses need of a training loop that is not ours."""
+"""End epochs of losses, and check their arguments, in training loops that are not ours."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ def end_epoch(module: nn.Module) -> None:
 
 
 def check_takes_logits_and_target(loss: Callable[..., Any]) -> None:
-    """Raise where a loss needs more than logits and labels.
-
-    Raises:
-        TypeError: something that can't be called, or a loss that remembers each sample.
-    """
+    """Raise where a loss needs more than logits and labels."""
     if isinstance(loss, type) or not callable(loss):
         raise TypeError(
             f"loss must be a loss made, such as ACLSLoss(margin=6.0), or a function, got {loss!r}"
         )
+    # `__call__` of a module takes anything; its `forward` says what.
     called = loss.forward if isinstance(loss, nn.Module) else loss
     required = [
         name

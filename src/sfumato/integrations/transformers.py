@@ -2,23 +2,41 @@
 
 Trainer(model, ..., compute_loss_func=trainer_loss(ACLSLoss(margin=6.0)),
         compute_metrics=trainer_metrics)
+
+and for tokens, whose logits (B, T, V) are never kept for the whole set:
+
+Trainer(model, ..., compute_loss_func=trainer_loss(ACLSLoss(), causal=True),
+        preprocess_logits_for_metrics=trainer_scores(causal=True), compute_metrics=trainer_metrics)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from sfumato._core.checks import classes_second
 from sfumato.integrations.losses import check_takes_logits_and_target, end_epoch
 from sfumato.metrics import evaluate_predictions
+from sfumato.metrics.evaluate import metrics_of_groups
+from sfumato.metrics.groups import Samples, group_by_value, score
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
+_NOTHING = -100  # with which the Trainer fills up shorter arrays
+_SCORES = Samples._fields[:3]  # of one entry; nothing is weighted here
 
-def trainer_loss(loss: LossFunction, *, ignore_index: int = -100) -> Callable[..., Tensor]:
+
+def trainer_loss(
+    loss: LossFunction,
+    *,
+    class_dim: int | None = None,
+    causal: bool = False,
+    ignore_index: int = -100,
+) -> Callable[..., Tensor]:
     """A loss of ours, or any of (logits, labels), for `Trainer(compute_loss_func=...)`.
 
     The mean over a batch is weighed by its share of the labels of all batches that one step
@@ -27,10 +45,11 @@ def trainer_loss(loss: LossFunction, *, ignore_index: int = -100) -> Callable[..
 
     Args:
         loss: takes (logits, labels) and returns the mean over the batch.
+        class_dim: dimension of the classes in the model's logits: -1 for token classification, 1
+            for images. None is -1 where `causal`, else 1.
+        causal: the logits of a token predict the next one, as in language models: labels are the
+            tokens themselves, and are shifted here.
         ignore_index: label of entries that count for nothing.
-
-    Raises:
-        TypeError: a class instead of a loss, or a loss that also needs the samples' index.
 
     Example:
         >>> from types import SimpleNamespace
@@ -42,6 +61,8 @@ def trainer_loss(loss: LossFunction, *, ignore_index: int = -100) -> Callable[..
     check_takes_logits_and_target(loss)
     if getattr(loss, "reduction", "mean") != "mean":
         raise ValueError(f"loss must have reduction 'mean', got {loss.reduction!r}")  # type: ignore[attr-defined]
+    if getattr(loss, "class_dim", 1) != 1:
+        raise ValueError("loss must have class_dim=1; give class_dim to trainer_loss instead")
 
     def compute(
         outputs: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None
@@ -52,7 +73,8 @@ def trainer_loss(loss: LossFunction, *, ignore_index: int = -100) -> Callable[..
                 "model's forward does not take, unless remove_unused_columns=False and "
                 "label_names=['labels'] are in its TrainingArguments"
             )
-        value = loss(_logits(outputs), labels)
+        logits, labels = _aligned(_logits(outputs), labels, class_dim, causal, ignore_index)
+        value = loss(logits, labels)
         if num_items_in_batch is None:
             return value
         count = (labels != ignore_index).sum()
@@ -61,8 +83,54 @@ def trainer_loss(loss: LossFunction, *, ignore_index: int = -100) -> Callable[..
     return compute
 
 
+def _aligned(
+    logits: Tensor, labels: Tensor, class_dim: int | None, causal: bool, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """Logits with their classes in dimension 1, and the labels that they predict."""
+    if causal:
+        # The labels move, not the logits, which would be copied.
+        labels = F.pad(labels, (0, 1), value=ignore_index)[..., 1:]
+    if class_dim is None:
+        class_dim = -1 if causal else 1
+    return classes_second(logits, class_dim), labels
+
+
+def trainer_scores(
+    *, class_dim: int | None = None, causal: bool = False, ignore_index: int = -100
+) -> Callable[[Any, Tensor], dict[str, Tensor]]:
+    """Reduce logits to three numbers an entry, for `Trainer(preprocess_logits_for_metrics=...)`.
+
+    Each batch becomes confidence, correctness and log likelihood, which `trainer_metrics` measures:
+    the logits (B, T, V) of all batches are never held together.
+
+    Args:
+        class_dim, causal, ignore_index: as in `trainer_loss`.
+
+    Example:
+        >>> scores = trainer_scores(class_dim=-1)(torch.zeros(1, 2, 4), torch.tensor([[0, -100]]))
+        >>> scores["confidence"]
+        tensor([[   0.2500, -100.0000]], dtype=torch.float64)
+    """
+
+    def reduce(outputs: Any, labels: Tensor) -> dict[str, Tensor]:
+        logits = outputs[0] if isinstance(outputs, tuple) else outputs
+        logits, labels = _aligned(logits, labels, class_dim, causal, ignore_index)
+        found = score(logits, labels, from_logits=True, ignore_index=ignore_index)
+        valid = (labels != ignore_index).to(found.confidence.device)
+        empty = torch.full_like(valid, _NOTHING, dtype=torch.float64)
+        return {
+            name: empty.masked_scatter(valid, values.double())
+            for name, values in zip(_SCORES, found[:3], strict=True)
+        }
+
+    return reduce
+
+
 def trainer_metrics(prediction: Any) -> dict[str, float]:
     """Every number of `evaluate_predictions`, for `Trainer(compute_metrics=...)`.
+
+    After `trainer_scores` those that need confidence, correctness and likelihood only: all but the
+    Brier score, the classwise errors and the two parts of NLL.
 
     Args:
         prediction: the Trainer's `EvalPrediction`, logits and labels as arrays.
@@ -75,6 +143,9 @@ def trainer_metrics(prediction: Any) -> dict[str, float]:
         1.0
     """
     predictions = prediction.predictions
+    if isinstance(predictions, Mapping):
+        return _metrics_of_scores(predictions)
+    # Models with hidden states or a cache return more than logits.
     if isinstance(predictions, tuple):  # logits first, then what else the model returns
         predictions = predictions[0]
     logits = torch.as_tensor(predictions).float()
@@ -86,8 +157,24 @@ def trainer_metrics(prediction: Any) -> dict[str, float]:
             "TrainingArguments or ignore_keys"
         )
     return {
-        name: float(value) for name, value in evaluate_predictions(labels, logits=logits).items()
+        name: float(value)
+        for name, value in evaluate_predictions(logits=logits, target=labels).items()
     }
+
+
+def _metrics_of_scores(scores: Mapping[str, Any]) -> dict[str, float]:
+    missing = [name for name in _SCORES if name not in scores]
+    if missing:
+        raise ValueError(
+            f"predictions must be logits or what trainer_scores makes, got {list(scores)}. Pass "
+            "preprocess_logits_for_metrics=trainer_scores(...) to the Trainer"
+        )
+    confidence, correct, likelihood = (torch.as_tensor(scores[name]) for name in _SCORES)
+    counts = confidence != _NOTHING
+    samples = Samples(confidence[counts], correct[counts] == 1, likelihood[counts])
+    numbers = metrics_of_groups(group_by_value(samples), num_bins=15)
+    numbers["nll"] = -samples.log_likelihood.mean()
+    return {name: float(value) for name, value in numbers.items()}
 
 
 def end_epoch_callback(loss: nn.Module) -> Any:
@@ -95,9 +182,6 @@ def end_epoch_callback(loss: nn.Module) -> Any:
 
     Args:
         loss: the loss that `trainer_loss` was given.
-
-    Returns:
-        A `TrainerCallback`, for `Trainer(callbacks=[...])`.
     """
     try:
         from transformers import TrainerCallback
@@ -114,7 +198,7 @@ def end_epoch_callback(loss: nn.Module) -> Any:
 
 
 def _logits(outputs: Any) -> Tensor:
-    """Of a model's output: by name, or the first of a tuple."""
+    """Find the logits in a model's output: by name, or the first of a tuple."""
     found = getattr(outputs, "logits", None)
     if found is None:
         try:

@@ -1,32 +1,29 @@
-"""Smoothing the targets: soft labels, and losses whose gradient acts like one."""
+"""Smoothing the targets: soft labels, and losses whose gradient acts like one.
 
-from types import ModuleType as _ModuleType
+Every loss and penalty returns a scalar, or for reduction "none" one value per entry (N, d1, ...),
+0 where its label is `ignore_index`; float32 for half-precision logits. An empty or all-ignored
+batch gives 0 with zero gradient. Bad logits, targets and parameters raise a TypeError or ValueError
+that names the argument.
+"""
 
-from sfumato.labels.acls import ACLSLoss as ACLSLoss, acls_loss as acls_loss
-from sfumato.labels.acls_regulariser import acls_penalty as acls_penalty
+from sfumato._core.exports import public_names as _public_names
+from sfumato.labels.acls import (
+    ACLSLoss as ACLSLoss,
+    acls_loss as acls_loss,
+    acls_penalty as acls_penalty,
+)
 from sfumato.labels.adafocal import (
     AdaFocalLoss as AdaFocalLoss,
     adafocal_loss as adafocal_loss,
 )
-from sfumato.labels.bsce import BSCELoss as BSCELoss, bsce_loss as bsce_loss
-from sfumato.labels.cals import (
-    CALSLoss as CALSLoss,
-    cals_loss as cals_loss,
-    cals_penalty as cals_penalty,
-)
 from sfumato.labels.cape import (
-    BinAccuracy as BinAccuracy,
     CaPELoss as CaPELoss,
     cape_loss as cape_loss,
     cape_penalty as cape_penalty,
 )
 from sfumato.labels.combine import (
     CombinedLoss as CombinedLoss,
-    LossParts as LossParts,
     combined_loss as combined_loss,
-)
-from sfumato.labels.conditional_confidence import (
-    conditional_confidence_penalty as conditional_confidence_penalty,
 )
 from sfumato.labels.correctness import CorrectnessHistory as CorrectnessHistory
 from sfumato.labels.cpc import (
@@ -37,6 +34,7 @@ from sfumato.labels.cpc import (
 )
 from sfumato.labels.crl import (
     CRLLoss as CRLLoss,
+    conditional_confidence_penalty as conditional_confidence_penalty,
     crl_loss as crl_loss,
     ranking_penalty as ranking_penalty,
 )
@@ -44,18 +42,18 @@ from sfumato.labels.cross_entropy import (
     CrossEntropyLoss as CrossEntropyLoss,
     cross_entropy_loss as cross_entropy_loss,
 )
-from sfumato.labels.dual_focal import (
-    DualFocalLoss as DualFocalLoss,
-    dual_focal_loss as dual_focal_loss,
-)
 from sfumato.labels.ecp import (
     ECPLoss as ECPLoss,
     ecp_loss as ecp_loss,
     entropy_penalty as entropy_penalty,
 )
 from sfumato.labels.focal import (
+    BSCELoss as BSCELoss,
+    DualFocalLoss as DualFocalLoss,
     FLSDLoss as FLSDLoss,
     FocalLoss as FocalLoss,
+    bsce_loss as bsce_loss,
+    dual_focal_loss as dual_focal_loss,
     flsd_loss as flsd_loss,
     focal_loss as focal_loss,
 )
@@ -68,13 +66,20 @@ from sfumato.labels.likelihood import (
     monte_carlo_log_likelihood as monte_carlo_log_likelihood,
     normalised_cross_entropy_loss as normalised_cross_entropy_loss,
 )
+from sfumato.labels.linear_head import (
+    LinearHeadLoss as LinearHeadLoss,
+    linear_head_loss as linear_head_loss,
+)
 from sfumato.labels.maxsup import (
     MaxSupLoss as MaxSupLoss,
     maxsup_loss as maxsup_loss,
     maxsup_penalty as maxsup_penalty,
 )
 from sfumato.labels.mbls import (
+    CALSLoss as CALSLoss,
     MbLSLoss as MbLSLoss,
+    cals_loss as cals_loss,
+    cals_penalty as cals_penalty,
     margin_penalty as margin_penalty,
     mbls_loss as mbls_loss,
 )
@@ -109,10 +114,4 @@ from sfumato.labels.targets import (
     temper_labels as temper_labels,
 )
 
-# Each import above says `as` with the same name, which makes it public to type checkers too: a new
-# loss is one line here.
-__all__ = sorted(
-    name
-    for name, value in globals().items()
-    if not name.startswith("_") and not isinstance(value, _ModuleType)
-)
+__all__ = _public_names(globals())

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._core.checks import check_floating, check_integer, check_number
-from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
-from sfumato.labels._powers import power_of_miss
+from sfumato.labels._entries import LossModule, Reduction, prepare_entries, reduce_entries
 from sfumato.labels.correctness import gather_columns
-from sfumato.ops.plain_softmax import LEAST_LOG
+from sfumato.labels.focal import power_of_miss
+from sfumato.ops.softmax import LEAST_LOG
 
 
 def adafocal_loss(
@@ -20,6 +20,7 @@ def adafocal_loss(
     *,
     gammas: Tensor | None = None,
     edges: Tensor | None = None,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -36,15 +37,8 @@ def adafocal_loss(
         target: class indices (N, d1, ...); soft targets have no p_y and are refused.
         gammas: (B,), the exponents; None for one bin with exponent 1.
         edges: (B - 1,), where one bin ends and the next begins, ascending.
-        ignore_index: class index of entries to skip; the mean is over the others.
-        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]])
@@ -58,21 +52,22 @@ def adafocal_loss(
     Differs:
         The released code sums over the batch; the mean is taken here.
     """
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     softmax = entries.softmax()
     miss = -torch.expm1(softmax.label.clamp(min=LEAST_LOG))
+    # One bin of exponent 1 needs no search for the bin.
     if gammas is None:
         return reduce_entries(miss * -softmax.label, softmax, reduction)
     edges = _checked_edges(gammas, edges)
     bins = torch.bucketize(softmax.label.detach().exp(), edges.to(softmax.label), right=True)
     gamma = gammas.to(softmax.label)[bins]
+    # Inverse focal loss, 1 + p, rewards certainty where the bin is underconfident.
     base = torch.where(gamma < 0, 2 - miss, miss)
     values = power_of_miss(base, gamma.abs(), least=0.0) * -softmax.label
     return reduce_entries(values, softmax, reduction)
 
 
-class AdaFocalLoss(nn.Module):
+class AdaFocalLoss(LossModule, function=adafocal_loss):
     """`adafocal_loss` whose exponents follow the calibration of the validation set.
 
     Hand it the predictions of the validation set after each epoch, then end the epoch:
@@ -92,8 +87,8 @@ class AdaFocalLoss(nn.Module):
         gamma_max: largest exponent, at least `gamma`.
         switch: where focal loss becomes inverse focal loss and back, above 0.
         rate: lambda, how fast exponents follow the gap, at least 0.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> loss = AdaFocalLoss(num_bins=1)
@@ -113,6 +108,10 @@ class AdaFocalLoss(nn.Module):
 
     takes_soft_targets: ClassVar[bool] = False
     is_of_single_entries: ClassVar[bool] = True
+    gamma_min: float
+    gamma_max: float
+    switch: float
+    rate: float
     gammas: Tensor
     edges: Tensor
 
@@ -125,39 +124,30 @@ class AdaFocalLoss(nn.Module):
         gamma_max: float = 20.0,
         switch: float = 0.2,
         rate: float = 1.0,
+        class_dim: int = 1,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__()
+        super().__init__(locals())
         check_integer("num_bins", num_bins, low=1)
         check_number("switch", switch, low=0.0, open_low=True)
         check_number("gamma", gamma, low=switch)
         check_number("gamma_max", gamma_max, low=gamma)
         check_number("gamma_min", gamma_min, high=-switch)
         check_number("rate", rate, low=0.0)
-        check_reduction(reduction)
-        self.gamma_min, self.gamma_max = gamma_min, gamma_max
-        self.switch, self.rate = switch, rate
         self.register_buffer("gammas", torch.full((num_bins,), float(gamma)))
         self.register_buffer("edges", torch.arange(1, num_bins) / num_bins)
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
         self._noted: list[Tensor] = []
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return adafocal_loss(
-            logits,
-            target,
-            gammas=self.gammas,
-            edges=self.edges,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
+            logits, target, gammas=self.gammas, edges=self.edges, **self._options()
         )
 
     @torch.no_grad()
     def note_validation(self, logits: Tensor, target: Tensor) -> None:
         """Note confidence and correctness of validation predictions, (N, C, ...) and (N, ...)."""
-        entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
+        entries = self.entries(logits, target, soft=False)
         softmax = entries.softmax(wants_predicted=True)
         rows = torch.stack([softmax.top.exp(), (softmax.predicted == entries.indices).to(logits)])
         valid = slice(None) if softmax.valid is None else softmax.valid.flatten()
@@ -165,16 +155,13 @@ class AdaFocalLoss(nn.Module):
 
     @torch.no_grad()
     def end_epoch(self) -> None:
-        """Move bins and exponents to what was noted; call it once after each epoch.
-
-        Raises:
-            RuntimeError: nothing was noted.
-        """
+        """Move bins and exponents to what was noted; call it once after each epoch."""
         if not self._noted:
             raise RuntimeError(
                 "AdaFocalLoss follows the validation set: call note_validation(logits, target) "
                 "with its predictions before end_epoch()"
             )
+        # All processes must move the same exponents, so each sees the whole validation set.
         confidence, correct = gather_columns(torch.cat(self._noted, 1))
         self._noted = []
         if not len(confidence):  # all entries were ignored
@@ -182,6 +169,7 @@ class AdaFocalLoss(nn.Module):
         order = confidence.argsort(stable=True)
         gaps = _bin_means((confidence - correct)[order], len(self.gammas))
         moved = self.gammas * torch.exp(self.gammas.sign() * self.rate * gaps)
+        # Near exponent 0 both losses are nearly cross entropy: the sign changes at little cost.
         turned = torch.where(moved.abs() < self.switch, -moved.sign() * self.switch, moved)
         self.gammas.copy_(turned.clamp(self.gamma_min, self.gamma_max))
         # The first sample of each bin but the lowest, rounded up as the bins are.

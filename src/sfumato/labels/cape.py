@@ -10,18 +10,24 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sfumato._core.checks import check_floating, check_integer, check_number
+from sfumato._core.checks import (
+    KeepsPrecision,
+    check_integer,
+    check_number,
+    to_float64,
+)
 from sfumato.labels._entries import (
     Entries,
+    LossModule,
     Reduction,
-    check_reduction,
+    checked_for_each,
     prepare_entries,
     reduce_entries,
 )
 from sfumato.labels.correctness import check_index, check_one_index_each, gather_columns
-from sfumato.ops.plain_softmax import PlainSoftmax
+from sfumato.ops.softmax import PlainSoftmax
 
 
 def cape_penalty(
@@ -29,6 +35,7 @@ def cape_penalty(
     target: Tensor,
     accuracy: Tensor,
     *,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -44,18 +51,10 @@ def cape_penalty(
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...) or soft targets; tells only which entries are ignored.
         accuracy: (N, d1, ...) in [0, 1], NaN where none is known yet: those entries contribute 0.
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none".
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
-        >>> import torch
         >>> logits = torch.tensor([[2.0, 0.0]])
         >>> cape_penalty(logits, torch.tensor([0]), torch.tensor([0.7]))
         tensor(0.7269)
@@ -67,8 +66,7 @@ def cape_penalty(
         The released code is binary (probability of class 1, share of class 1 in the bin); with
         C classes the event is "the prediction is right", as the supplement describes it.
     """
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     accuracy = _checked_accuracy(accuracy, entries)
     plain = entries.plain()
     return reduce_entries(_penalty(plain, accuracy), plain, reduction)
@@ -80,6 +78,7 @@ def cape_loss(
     accuracy: Tensor,
     *,
     weight: float = 1.0,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -90,18 +89,10 @@ def cape_loss(
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         accuracy: (N, d1, ...) in [0, 1], NaN where none is known yet.
         weight: of the penalty.
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none".
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
-        >>> import torch
         >>> logits = torch.tensor([[2.0, 0.0]])
         >>> cape_loss(logits, torch.tensor([0]), torch.tensor([0.7]))
         tensor(0.8539)
@@ -114,14 +105,13 @@ def cape_loss(
         entropy in the others; call `cape_penalty` in those epochs for that schedule.
     """
     check_number("weight", weight, low=0.0)
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     accuracy = _checked_accuracy(accuracy, entries)
     plain = entries.plain()
     return reduce_entries(_loss_values(plain, accuracy, weight), plain, reduction)
 
 
-class BinAccuracy(nn.Module):
+class BinAccuracy(KeepsPrecision):
     """The accuracy of each training sample's confidence bin, for `cape_loss`.
 
     `record` notes confidence and correctness of samples; `refresh` sorts all that are noted by
@@ -136,7 +126,6 @@ class BinAccuracy(nn.Module):
             the samples of all.
 
     Example:
-        >>> import torch
         >>> bins = BinAccuracy(4, num_bins=2)
         >>> confidence = torch.tensor([0.6, 0.9, 0.5, 0.8])
         >>> bins.record(torch.arange(4), confidence, torch.tensor([True, True, False, True]))
@@ -163,7 +152,10 @@ class BinAccuracy(nn.Module):
 
     @torch.no_grad()
     def record(self, index: Tensor, confidence: Tensor, correct: Tensor) -> None:
-        """Note the confidence in [0, 1] and the correctness of the samples `index`."""
+        """Note the confidence in [0, 1] and the correctness of the samples `index`.
+
+        A sample whose confidence is NaN keeps what was noted before.
+        """
         check_index(index, len(self.confidences))
         if not confidence.shape == correct.shape == index.shape:
             raise ValueError(
@@ -173,10 +165,11 @@ class BinAccuracy(nn.Module):
         columns = [index.flatten(), confidence.flatten(), correct.flatten()]
         device = self.confidences.device
         # float64 holds every index exactly.
-        batch = torch.stack([column.to(device, torch.float64) for column in columns])
+        batch = torch.stack([to_float64(column.to(device)) for column in columns])
         index, confidence, correct = gather_columns(batch) if self.gathers else batch
-        self.confidences[index.long()] = confidence.float()
-        self.corrects[index.long()] = correct.float()
+        place, is_known = index.long().to(device), ~confidence.isnan().to(device)
+        for noted, values in ((self.confidences, confidence), (self.corrects, correct)):
+            noted[place] = values.to(noted).where(is_known, noted[place])
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -199,7 +192,7 @@ class BinAccuracy(nn.Module):
         return self.accuracies[index.to(self.accuracies.device, torch.long)]
 
 
-class CaPELoss(nn.Module):
+class CaPELoss(LossModule):
     """`cape_loss` with its own `BinAccuracy`; call it with the data set indices of the batch.
 
     In training mode each call notes confidence and correctness of its samples, after the accuracies
@@ -210,11 +203,10 @@ class CaPELoss(nn.Module):
         num_samples: size of the training set.
         num_bins: number of bins.
         weight: of the penalty.
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none".
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
-        >>> import torch
         >>> loss = CaPELoss(num_samples=2, num_bins=1)
         >>> logits, target = torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
         >>> loss(logits, target, torch.tensor([0, 1]))  # cross entropy
@@ -225,6 +217,7 @@ class CaPELoss(nn.Module):
     """
 
     takes_soft_targets: ClassVar[bool] = False
+    weight: float
 
     def __init__(
         self,
@@ -232,20 +225,19 @@ class CaPELoss(nn.Module):
         *,
         num_bins: int = 10,
         weight: float = 1.0,
+        class_dim: int = 1,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__()
+        super().__init__(locals())
         check_number("weight", weight, low=0.0)
-        check_reduction(reduction)
         self.bins = BinAccuracy(num_samples, num_bins=num_bins)
-        self.weight = weight
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
 
-    def forward(self, logits: Tensor, target: Tensor, index: Tensor) -> Tensor:
+    def forward(  # type: ignore[override]  # a history needs the samples' indices
+        self, logits: Tensor, target: Tensor, index: Tensor
+    ) -> Tensor:
         """Args: logits (N, C, ...), class indices (N, ...), data set indices shaped like them."""
-        entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
+        entries = self.entries(logits, target, soft=False)
         known = self.bins.accuracy(index)
         check_one_index_each(index, entries.shape)
         accuracy = _checked_accuracy(known, entries)
@@ -258,9 +250,11 @@ class CaPELoss(nn.Module):
     def _record(self, plain: PlainSoftmax, entries: Entries, index: Tensor) -> None:
         log_top, predicted = plain.log_probs.detach().max(1)
         right, index = predicted == entries.indices, index.to(predicted.device)
+        confidence = log_top.exp()
+        # NaN says "no news": the ignored entry keeps what an earlier batch noted.
         if plain.valid is not None:
-            index, log_top, right = index[plain.valid], log_top[plain.valid], right[plain.valid]
-        self.bins.record(index, log_top.exp(), right)
+            confidence = confidence.where(plain.valid, torch.nan)
+        self.bins.record(index, confidence, right)
 
 
 def _loss_values(plain: PlainSoftmax, accuracy: Tensor, weight: float) -> Tensor:
@@ -274,16 +268,11 @@ def _penalty(plain: PlainSoftmax, accuracy: Tensor) -> Tensor:
     # Relative to the second class: logsumexp of huge negative numbers has a coarse gradient.
     second = others.detach().amax(1, keepdim=True)
     log_rest = (others - second).logsumexp(1) + second.squeeze(1)  # log(1 - p_top)
+    # NaN times 0 is NaN, so unknown accuracies are replaced before they are masked.
     known = ~accuracy.isnan()
     share = torch.where(known, accuracy, torch.zeros_like(accuracy))
     return -(share * log_top.squeeze(1) + (1 - share) * log_rest) * known
 
 
 def _checked_accuracy(accuracy: Tensor, entries: Entries) -> Tensor:
-    check_floating("accuracy", accuracy, hint="Pass bins.accuracy(index)")
-    if accuracy.shape != entries.shape:
-        raise ValueError(
-            f"accuracy must hold one number per entry, shape {tuple(entries.shape)}, "
-            f"got {tuple(accuracy.shape)}"
-        )
-    return accuracy.to(entries.logits)
+    return checked_for_each("accuracy", accuracy, entries, hint="Pass bins.accuracy(index)")

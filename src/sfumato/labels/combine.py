@@ -17,12 +17,7 @@ LossFunction = Callable[..., Tensor]
 
 
 class LossParts(NamedTuple):
-    """A loss and what it is the sum of.
-
-    Attributes:
-        total: the loss, to be differentiated.
-        parts: name to summand, weights included, detached; they add up to `total`.
-    """
+    """A loss and what it is the sum of."""
 
     total: Tensor
     parts: dict[str, Tensor]
@@ -48,12 +43,6 @@ def combined_loss(
         penalties: name to (weight, function), the function called like the fidelity.
         inputs: name to further tensors of this batch that a penalty takes after the target, such
             as {"ranking": (correctness,)} for `ranking_penalty`.
-
-    Returns:
-        The loss, and its summands by name: "fidelity" and the names of the penalties.
-
-    Raises:
-        ValueError: a bad name or weight, or inputs for a penalty that isn't there.
 
     Example:
         >>> import torch
@@ -113,6 +102,7 @@ class CombinedLoss(nn.Module):
         self.penalties = dict(penalties)
         functions = {name: function for name, (_, function) in penalties.items()}
         modules = {name: each for name, each in functions.items() if isinstance(each, nn.Module)}
+        # A dict of pairs hides modules from PyTorch; here they are found by `.to` and `state_dict`.
         self.penalty_modules = nn.ModuleDict(modules)
 
     def forward(

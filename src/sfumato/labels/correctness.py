@@ -1,4 +1,4 @@
-"""What is remembered of each training sample between epochs, the same on every process."""
+"""The memory of each training sample between epochs, the same on every process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfumato._core.checks import check_integer
 
 
 class CorrectnessHistory(nn.Module):
-    """How often each training sample was classified correctly, for `crl_loss`.
+    """Counts of how often each training sample was classified correctly, for `crl_loss`.
 
     A count per sample and the number of completed epochs, both buffers: they travel with the state
     dict and `.to(device)`. Under torch.distributed every process adds what all processes saw, so
@@ -32,7 +32,6 @@ class CorrectnessHistory(nn.Module):
             the samples of all.
 
     Example:
-        >>> import torch
         >>> history = CorrectnessHistory(3)
         >>> history.update(torch.tensor([0, 1, 2]), torch.tensor([True, False, True]))
         >>> history.end_epoch()
@@ -77,8 +76,8 @@ class CorrectnessHistory(nn.Module):
                 f"target must hold class indices where correctness counts, got {target.dtype}. "
                 "Leave out what softens the labels."
             )
-        right, valid = logits.argmax(1) == target, target != ignore_index
-        self.update(index.to(right.device)[valid], right[valid])
+        right = (logits.argmax(1) == target) & (target != ignore_index)
+        self.update(index.to(right.device), right)
 
     def correctness(self, index: Tensor) -> Tensor:
         """Correctness of the samples `index`, float32 of the same shape, in [0, 1].
@@ -102,6 +101,7 @@ def check_index(index: Tensor, num_samples: int) -> None:
     if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
         kind = index.dtype if isinstance(index, Tensor) else type(index).__name__
         raise TypeError(f"index must be a tensor of data set indices (integers), got {kind}")
+    # On an accelerator looking at values would wait for it.
     if index.device.type != "cpu" or index.numel() == 0 or torch.compiler.is_compiling():
         return
     low, high = (int(bound) for bound in index.aminmax())
@@ -118,7 +118,7 @@ def check_one_index_each(index: Tensor, shape: Sequence[int]) -> None:
         raise ValueError(
             f"index must have one data set index per entry, shape {tuple(shape)}, got "
             f"{tuple(index.shape)}: a loss with a history takes one entry per sample, logits "
-            "(N, C). For label maps choose a loss without"
+            "(N, C). For segmentation masks choose a loss without"
         )
 
 
@@ -126,6 +126,7 @@ def gather_columns(batch: Tensor) -> Tensor:
     """Concatenate the columns of every process, which may hold different numbers of them."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return batch
+    # all_gather takes equal shapes only: pad to the longest, and cut what was padded.
     width = torch.tensor(batch.shape[1], device=batch.device)
     widths = [torch.empty_like(width) for _ in range(distributed.get_world_size())]
     distributed.all_gather(widths, width)

@@ -1,33 +1,110 @@
-"""Calibration by pairwise constraints: every pair of classes is a binary problem of its own.
-
-Reference: Cheng and Vasconcelos, "Calibrating Deep Neural Networks by Pairwise Constraints", CVPR
-2022, as restated in the ACLS supplement, Eq. (2)-(8).
-"""
+"""Calibration by pairwise constraints (CPC): every pair of classes is a binary problem."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from sfumato._core.checks import check_number
+from sfumato._core.checks import check_number, is_traced
 from sfumato.labels._entries import (
+    LossModule,
     Reduction,
-    check_reduction,
+    arguments_of,
     full_precision,
     prepare_entries,
     reduce_entries,
 )
-from sfumato.labels._pairs import pair_sum
-from sfumato.ops.plain_softmax import PlainSoftmax
+from sfumato.ops.softmax import PlainSoftmax
+
+# Elements of one block of rows: its few working tensors stay in cache for all pairs.
+_BLOCK_ELEMENTS = 1 << 17
+
+# Factors 1 + |tanh| <= 2 multiplied before one logarithm is taken: 2^100 fits in float32.
+_FACTORS_PER_LOG = 100
+
+
+def pair_sum(logits: Tensor) -> Tensor:
+    """-sum over all ordered pairs (k, l) of a row, k = l included, of 1/2 log sigmoid(z_k - z_l).
+
+    Time O(N C^2), memory O(N C): pairs are visited by their distance in the list of classes, one
+    block of rows at a time, value and gradient together.
+
+    """
+    if is_traced() or forward_ad.unpack_dual(logits).tangent is not None:
+        return _plain(logits)
+    values: Tensor = _Pairs.apply(logits)[0]
+    return values
+
+
+def _plain(logits: Tensor) -> Tensor:
+    """The sum by autograd, in O(N C^2) memory."""
+    gaps = logits.unsqueeze(2) - logits.unsqueeze(1)
+    return -F.logsigmoid(gaps).sum((1, 2)) / 2
+
+
+class _Pairs(torch.autograd.Function):
+    """Sum over pairs with its gradient 1/2 sum_l tanh((z_k - z_l) / 2), which is Eq. (6)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> tuple[Tensor, Tensor]:
+        values = torch.empty_like(logits[:, 0])
+        gradient = torch.empty_like(logits)
+        rows = max(1, _BLOCK_ELEMENTS // logits.shape[1])
+        for start in range(0, len(logits), rows):
+            part = slice(start, start + rows)
+            _pairs_of_block(logits[part], values[part], gradient[part])
+        ctx.save_for_backward(logits, gradient)
+        ctx.mark_non_differentiable(gradient)
+        return values, gradient
+
+    @staticmethod
+    def backward(ctx: Any, grad_values: Tensor, _: Tensor) -> Tensor:
+        logits, gradient = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is to follow
+            values = _plain(logits)
+            return torch.autograd.grad(values, logits, grad_values, create_graph=True)[0]
+        return gradient * grad_values.unsqueeze(1)
+
+
+def _pairs_of_block(logits: Tensor, values: Tensor, gradient: Tensor) -> None:
+    """Fill `values` and `gradient`: each unordered pair {k, l} is met once, at l = k + shift.
+
+    A pair costs log(2 cosh(d/2)) = |d|/2 + log 2 - log(1 + |t|) with t = tanh(d/2), its slope is
+    t/2. The sum of all |d| comes from one sort; up to 100 factors 1 + |t| share one logarithm.
+    """
+    count = logits.shape[1]
+    half = (logits - logits.amax(1, keepdim=True)) / 2
+    rank = torch.arange(1 - count, count, 2, dtype=half.dtype, device=half.device)
+    cost = half.sort(1).values @ rank  # sum over pairs of |d|/2
+    circle = torch.cat([half, half], 1)
+    slopes = torch.zeros_like(circle)
+    factors = torch.ones_like(half)
+    for shift in range(1, count // 2 + 1):
+        # Opposite places of an even circle meet twice in one turn: half a turn is enough.
+        width = shift if 2 * shift == count else count
+        slope = (half[:, :width] - circle[:, shift : shift + width]).tanh_()
+        slopes[:, :width] += slope
+        slopes[:, shift : shift + width] -= slope
+        factors[:, :width].addcmul_(factors[:, :width], slope.abs_())
+        if shift % _FACTORS_PER_LOG == 0:
+            cost -= factors.log_().sum(1)
+            factors.fill_(1)
+    cost -= factors.log_().sum(1)
+    # The diagonal adds count / 2 logarithms of 2 to those of the count (count - 1) / 2 pairs.
+    torch.add(cost, count * count * math.log(2) / 2, out=values)
+    torch.add(slopes[:, :count], slopes[:, count:], out=gradient).mul_(0.5)
 
 
 def discrimination_penalty(
     logits: Tensor,
     target: Tensor,
     *,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -40,18 +117,10 @@ def discrimination_penalty(
     Args:
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...).
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none".
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
-        >>> import torch
         >>> discrimination_penalty(torch.tensor([[2.0, 0.0, 1.0]]), torch.tensor([0]))
         tensor(0.2201)
 
@@ -61,8 +130,7 @@ def discrimination_penalty(
     Differs:
         Averaged over the C - 1 other classes, as released; the equation is a plain sum.
     """
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     plain = entries.plain()
     return reduce_entries(_discrimination(plain), plain, reduction)
 
@@ -71,6 +139,7 @@ def exclusion_penalty(
     logits: Tensor,
     target: Tensor,
     *,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -85,18 +154,14 @@ def exclusion_penalty(
     Args:
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...).
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none".
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Returns:
         A scalar, or (N, d1, ...) for "none"; 0 for two classes, where no pair is without the label.
         Second derivatives, torch.func and torch.compile take O(N C^2) memory.
 
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
-
     Example:
-        >>> import torch
         >>> exclusion_penalty(torch.tensor([[5.0, 0.0, 1.0]]), torch.tensor([0]))
         tensor(0.7532)
 
@@ -109,8 +174,7 @@ def exclusion_penalty(
         log(2) / (2 (C - 2)) and no gradient: kept here for equal values. It adds 1e-10 to each
         difference of logits, which cancels, and returns infinity for C = 2.
     """
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     plain = entries.plain()
     return reduce_entries(_exclusion(plain), plain, reduction)
 
@@ -121,6 +185,7 @@ def cpc_loss(
     *,
     discrimination_weight: float = 0.1,
     exclusion_weight: float = 1.0,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -136,18 +201,10 @@ def cpc_loss(
         target: class indices (N, d1, ...).
         discrimination_weight: lambda_1, of `discrimination_penalty`.
         exclusion_weight: lambda_2, of `exclusion_penalty`.
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none".
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
-        >>> import torch
         >>> cpc_loss(torch.tensor([[5.0, 0.0, 1.0]]), torch.tensor([0]))
         tensor(0.7792)
 
@@ -159,52 +216,20 @@ def cpc_loss(
     """
     check_number("discrimination_weight", discrimination_weight, low=0.0)
     check_number("exclusion_weight", exclusion_weight, low=0.0)
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     plain = entries.plain()
     values = discrimination_weight * _discrimination(plain) - plain.label  # Eq. (2)
     return reduce_entries(values + exclusion_weight * _exclusion(plain), plain, reduction)
 
 
-class CPCLoss(nn.Module):
-    """Cross entropy plus the two pairwise terms of CPC as a module; see `cpc_loss`.
-
-    Args:
-        discrimination_weight: lambda_1, of `discrimination_penalty`.
-        exclusion_weight: lambda_2, of `exclusion_penalty`.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
-    """
+class CPCLoss(LossModule):
+    """Cross entropy plus the two pairwise terms of CPC as a module; see `cpc_loss`."""
 
     takes_soft_targets: ClassVar[bool] = False
     is_of_single_entries: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        discrimination_weight: float = 0.1,
-        exclusion_weight: float = 1.0,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        check_number("discrimination_weight", discrimination_weight, low=0.0)
-        check_number("exclusion_weight", exclusion_weight, low=0.0)
-        check_reduction(reduction)
-        self.discrimination_weight = discrimination_weight
-        self.exclusion_weight = exclusion_weight
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return cpc_loss(
-            logits,
-            target,
-            discrimination_weight=self.discrimination_weight,
-            exclusion_weight=self.exclusion_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+    @arguments_of(cpc_loss)
+    def __init__(self) -> None: ...
 
 
 def _label(plain: PlainSoftmax) -> Tensor:

@@ -1,31 +1,76 @@
-"""Correctness ranking loss: samples that were more often right should be more confident.
-
-Reference: Moon et al., "Confidence-Aware Learning for Deep Neural Networks", ICML 2020, as restated
-in the ACLS supplement, Eq. (18)-(21).
-"""
+"""Correctness ranking loss (CRL), and its smoothing under the condition of ACLS."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal, TypedDict, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sfumato._core.checks import check_choice, check_floating, check_number
+from sfumato._core.checks import check_choice, check_number
 from sfumato.labels._entries import (
     Entries,
+    LossModule,
     Reduction,
-    check_reduction,
+    checked_for_each,
+    next_valid,
     prepare_entries,
     reduce_entries,
 )
-from sfumato.labels._neighbours import next_valid
-from sfumato.labels.conditional_confidence import conditional_confidence_penalty
 from sfumato.labels.correctness import CorrectnessHistory, check_one_index_each
 from sfumato.labels.cross_entropy import cross_entropy_loss
 from sfumato.ops.softmax import SoftmaxSummary
+
+
+def conditional_confidence_penalty(
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    margin: float = 10.0,
+    class_dim: int = 1,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """The confidence of entries whose logits are further apart than a margin.
+
+    CRL smooths by the gradient of the confidence p_t, Eq. (20) of the supplement, where two samples
+    are in the wrong order. Here the condition is that of ACLS, class by class: with t the
+    predicted class, z_j takes part where z_t - z_j > M, and z_t where z_t - min_k z_k > M.
+
+        R = 1[z_t - min_k z_k > M] p_t,   the logits that take no part held constant
+
+        dR/dz_t = p_t (1 - p_t) 1[z_t - min_k z_k > M]
+        dR/dz_j = -p_t p_j 1[z_t - z_j > M]                              (Eq. 11 and Eq. 20)
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: only says which entries are ignored; None for none.
+        margin: M, at least 0.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0], [0.5, 0.0]])
+        >>> conditional_confidence_penalty(logits, margin=1.0, reduction="none")
+        tensor([0.8808, 0.0000])
+
+    Reference:
+        ACLS, Table 6 ("CRL" with the margin condition), which names no equation of its own.
+    """
+    check_number("margin", margin, low=0.0)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
+    plain = entries.plain()
+    scores = plain.logits
+    top, predicted = scores.max(1, keepdim=True)
+    stands_out = top - scores.amin(1, keepdim=True) > margin  # Eq. (11), j = t
+    acts = (top - scores > margin).scatter(1, predicted, stands_out)  # Eq. (11)
+    held = torch.where(acts, scores, scores.detach())
+    confidence = held.log_softmax(1).gather(1, predicted).exp()
+    values = torch.where(stands_out, confidence, 0.0).squeeze(1)  # its gradient is Eq. (20)
+    return reduce_entries(values, plain, reduction)
+
 
 ConfidenceKind = Literal["softmax", "margin", "entropy"]
 RankingCondition = Literal["ranking", "margin"]
@@ -37,6 +82,7 @@ def ranking_penalty(
     correctness: Tensor,
     *,
     confidence: ConfidenceKind = "softmax",
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -55,17 +101,10 @@ def ranking_penalty(
             `CorrectnessHistory`.
         confidence: k is "softmax": max p; "margin": the largest p minus the second largest;
             "entropy": minus the entropy divided by log C.
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none".
-
-    Returns:
-        The penalty; 0 for a batch of one, which has no partner.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
-        >>> import torch
         >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
         >>> ranking_penalty(logits, torch.tensor([0, 0]), torch.tensor([0.2, 0.6]))
         tensor(0.5497)
@@ -79,8 +118,7 @@ def ranking_penalty(
         the correctness, which widens the indicator of Eq. (21).
     """
     check_choice("confidence", confidence, get_args(ConfidenceKind))
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     correctness = _checked_correctness(correctness, entries)
     softmax, measured = _measure(entries, confidence)
     return reduce_entries(_ranking(measured, correctness, softmax.valid), softmax, reduction)
@@ -93,6 +131,7 @@ def crl_loss(
     *,
     weight: float = 1.0,
     confidence: ConfidenceKind = "softmax",
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -106,18 +145,10 @@ def crl_loss(
         correctness: (N, d1, ...), how often each entry was right so far, in [0, 1].
         weight: lambda; 1 as released.
         confidence: "softmax", "margin" or "entropy", as in `ranking_penalty`.
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none".
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
-        >>> import torch
         >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
         >>> crl_loss(logits, torch.tensor([0, 0]), torch.tensor([0.2, 0.6]))
         tensor(0.7698)
@@ -130,13 +161,12 @@ def crl_loss(
     """
     check_number("weight", weight, low=0.0)
     check_choice("confidence", confidence, get_args(ConfidenceKind))
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     softmax, values = _loss_values(entries, correctness, weight, confidence)
     return reduce_entries(values, softmax, reduction)
 
 
-class CRLLoss(nn.Module):
+class CRLLoss(LossModule):
     """`crl_loss` with its own `CorrectnessHistory`; call it with the data set indices of the batch.
 
     The history is read before and, in training mode, updated after the loss is computed. Call
@@ -146,14 +176,13 @@ class CRLLoss(nn.Module):
         num_samples: size of the training set.
         weight: lambda.
         confidence: "softmax", "margin" or "entropy".
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none".
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
         condition: "ranking" (None is the same), or "margin" for the ablation of ACLS, Table 6:
             `conditional_confidence_penalty` in place of the ranking, without a history.
         margin: M of the condition "margin".
 
     Example:
-        >>> import torch
         >>> loss = CRLLoss(num_samples=3)
         >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
         >>> loss(logits, torch.tensor([0, 1]), torch.tensor([2, 0]))
@@ -163,6 +192,9 @@ class CRLLoss(nn.Module):
     """
 
     takes_soft_targets: ClassVar[bool] = False
+    weight: float
+    confidence: ConfidenceKind
+    margin: float | None
 
     def __init__(
         self,
@@ -170,49 +202,42 @@ class CRLLoss(nn.Module):
         *,
         weight: float = 1.0,
         confidence: ConfidenceKind = "softmax",
+        class_dim: int = 1,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
         condition: RankingCondition | None = None,
         margin: float | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(locals())
         check_number("weight", weight, low=0.0)
         check_choice("confidence", confidence, get_args(ConfidenceKind))
-        check_reduction(reduction)
         _check_condition(condition, margin, confidence)
         self.history = CorrectnessHistory(num_samples)
-        self.margin = margin
-        self.weight = weight
-        self.confidence: ConfidenceKind = confidence
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
 
     @staticmethod
     def remembers_samples(options: Mapping[str, object]) -> bool:
-        """Whether a loss with these options keeps a history of each sample."""
+        """True if a loss with these options keeps a history of each sample."""
         return options.get("condition") != "margin"
 
-    def forward(self, logits: Tensor, target: Tensor, index: Tensor) -> Tensor:
+    def forward(  # type: ignore[override]  # a history needs the samples' indices
+        self, logits: Tensor, target: Tensor, index: Tensor
+    ) -> Tensor:
         """Args: logits (N, C, ...), class indices (N, ...), data set indices shaped like them."""
         if self.margin is not None:
             return self._beyond_margin(logits, target, self.margin)
-        entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
+        entries = self.entries(logits, target, soft=False)
         correctness = self.history.correctness(index)
         check_one_index_each(index, entries.shape)
         softmax, values = _loss_values(entries, correctness, self.weight, self.confidence)
         if self.training:
-            self.history.record(logits, target, index, ignore_index=self.ignore_index)
+            self.history.record(entries.logits, target, index, ignore_index=self.ignore_index)
         return reduce_entries(values, softmax, self.reduction)
 
     def _beyond_margin(self, logits: Tensor, target: Tensor, margin: float) -> Tensor:
-        options: _Options = {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        names = ("class_dim", "ignore_index", "reduction")
+        options = {name: getattr(self, name) for name in names}
         penalty = conditional_confidence_penalty(logits, target, margin=margin, **options)
         return cross_entropy_loss(logits, target, **options) + self.weight * penalty
-
-
-class _Options(TypedDict):
-    ignore_index: int
-    reduction: Reduction
 
 
 def _check_condition(
@@ -264,10 +289,5 @@ def _ranking(confidence: Tensor, correctness: Tensor, valid: Tensor | None) -> T
 
 
 def _checked_correctness(correctness: Tensor, entries: Entries) -> Tensor:
-    check_floating("correctness", correctness, hint="Pass history.correctness(index)")
-    if correctness.shape != entries.shape:
-        raise ValueError(
-            f"correctness must hold one number per entry, shape {tuple(entries.shape)}, "
-            f"got {tuple(correctness.shape)}"
-        )
-    return correctness.to(entries.logits)
+    hint = "Pass history.correctness(index)"
+    return checked_for_each("correctness", correctness, entries, hint=hint)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_floating, check_number
 from sfumato.labels._entries import (
     Entries,
+    LossModule,
     Reduction,
-    check_reduction,
+    arguments_of,
     prepare_entries,
     reduce_entries,
 )
@@ -34,6 +35,7 @@ class Fidelity(NamedTuple):
 
     def plus(self, penalty: Tensor, reduction: Reduction) -> Tensor:
         """The reduced sum with the values of a penalty, whose mean is over the entries."""
+        # With one mean for both a single reduction is enough.
         if self.weight is None:
             return reduce_entries(penalty - self.fit, self.softmax, reduction)
         return self.alone(reduction) + reduce_entries(penalty, self.softmax, reduction)
@@ -50,6 +52,7 @@ def cross_entropy_loss(
     smoothing: float = 0.0,
     smoothing_over: SmoothingOver = "all",
     class_weight: Tensor | None = None,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -67,15 +70,8 @@ def cross_entropy_loss(
         smoothing_over: spread it over "all" C classes or over the C - 1 "others".
         class_weight: (C,) w; the mean over class indices divides by the sum of the labels' weights,
             as `F.cross_entropy` does.
-        ignore_index: class index of entries to skip; the mean is over the others.
-        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none"; float32 for half-precision logits. An empty or
-        all-ignored batch gives 0 with zero gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
@@ -88,57 +84,25 @@ def cross_entropy_loss(
         ACLS (Park et al. 2023) Eq. (1), (4), (5); adaptive label smoothing (Krothapalli & Abbott
         2020) Eq. (2)-(5).
     """
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     fidelity = cross_entropy_fidelity(
         entries, smoothing=smoothing, smoothing_over=smoothing_over, class_weight=class_weight
     )
     return fidelity.alone(reduction)
 
 
-class CrossEntropyLoss(nn.Module):
+class CrossEntropyLoss(LossModule):
     """Cross entropy with label smoothing as a module; see `cross_entropy_loss`.
 
-    Args:
-        smoothing: amount a in [0, 1]; MbLS and ACLS compare with 0.05.
-        smoothing_over: spread it over "all" C classes or over the C - 1 "others".
-        class_weight: (C,) w; the mean over class indices divides by the sum of the labels' weights.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
+    torch's names `weight` and `label_smoothing` are understood, too.
     """
 
+    synonyms: ClassVar[tuple[str, ...]] = ("weight", "label_smoothing")
     is_of_single_entries: ClassVar[bool] = True
     is_negative_log_likelihood: ClassVar[bool] = True
-    class_weight: Tensor | None
 
-    def __init__(
-        self,
-        *,
-        smoothing: float = 0.0,
-        smoothing_over: SmoothingOver = "all",
-        class_weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        _check_smoothing(smoothing, smoothing_over)
-        check_reduction(reduction)
-        self.smoothing = smoothing
-        self.smoothing_over: SmoothingOver = smoothing_over
-        self.register_buffer("class_weight", class_weight)
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return cross_entropy_loss(
-            logits,
-            target,
-            smoothing=self.smoothing,
-            smoothing_over=self.smoothing_over,
-            class_weight=self.class_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+    @arguments_of(cross_entropy_loss)
+    def __init__(self) -> None: ...
 
 
 def cross_entropy_fidelity(
@@ -151,14 +115,17 @@ def cross_entropy_fidelity(
     also: Also | None = None,
 ) -> Fidelity:
     """The fidelity of most losses; `margin` and `also` are for the penalty to be added."""
-    _check_smoothing(smoothing, smoothing_over)
+    check_number("smoothing", smoothing, low=0.0, high=1.0)
+    check_choice("smoothing_over", smoothing_over, ("all", "others"))
     weight = None
-    factor, mass = smoothing_masses(smoothing, entries.num_classes, smoothing_over)
+    factor, mass = 1.0, 0.0
+    if smoothing:
+        factor, mass = smoothing_masses(smoothing, entries.num_classes, smoothing_over)
     if class_weight is not None:
         weight = label_weight(entries, class_weight)
         if smoothing or weight is None:  # every class has a share of its own: w_k q_k
-            shares = _shares(entries, factor, mass) * _along_classes(class_weight, entries.logits)
-            entries = entries._replace(soft_target=shares)
+            along = class_weight.to(entries.like).view(-1, *[1] * (entries.given.ndim - 2))
+            entries = entries._replace(soft_target=_shares(entries, factor, mass) * along)
             softmax = entries.softmax(margin=margin, also=also)
             return Fidelity(softmax, softmax.label, weight)
     softmax = entries.softmax(margin=margin, also=also)
@@ -178,11 +145,12 @@ def label_weight(entries: Entries, class_weight: Tensor | None) -> Tensor | None
             f"class_weight must have shape ({entries.num_classes},), one weight per class, "
             f"got {tuple(class_weight.shape)}"
         )
+    # The kernels give no gradient for it; better an error than a weight that never moves.
     if class_weight.requires_grad:
         raise ValueError("class_weight must not require a gradient; pass class_weight.detach()")
     if entries.soft_target is not None:
         return None
-    return class_weight.to(entries.logits)[entries.safe_indices]
+    return class_weight.to(entries.like)[entries.safe_indices]
 
 
 def _shares(entries: Entries, factor: float, mass: float) -> Tensor:
@@ -190,13 +158,6 @@ def _shares(entries: Entries, factor: float, mass: float) -> Tensor:
     if entries.soft_target is not None:
         return factor * entries.soft_target + mass
     label = entries.safe_indices.unsqueeze(1)
-    return torch.full_like(entries.logits, mass).scatter_(1, label, factor + mass)
-
-
-def _along_classes(class_weight: Tensor, logits: Tensor) -> Tensor:
-    return class_weight.to(logits).reshape(1, -1, *(1,) * (logits.ndim - 2))
-
-
-def _check_smoothing(smoothing: float, smoothing_over: str) -> None:
-    check_number("smoothing", smoothing, low=0.0, high=1.0)
-    check_choice("smoothing_over", smoothing_over, ("all", "others"))
+    return torch.full_like(entries.given, mass, dtype=entries.like.dtype).scatter_(
+        1, label, factor + mass
+    )

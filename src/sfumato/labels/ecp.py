@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._core.checks import check_number
-from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
+from sfumato.labels._entries import (
+    LossModule,
+    Reduction,
+    arguments_of,
+    prepare_entries,
+    reduce_entries,
+)
 from sfumato.labels.cross_entropy import cross_entropy_fidelity
 
 
@@ -15,6 +21,7 @@ def entropy_penalty(
     logits: Tensor,
     target: Tensor | None = None,
     *,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -25,14 +32,11 @@ def entropy_penalty(
     Args:
         logits: (N, C) or (N, C, d1, ...).
         target: only says which entries are ignored; None for none.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the entries, "sum" or "none".
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Returns:
         A scalar, or (N, d1, ...) for "none"; between -log(C) / C and 0. Add it to a fidelity term.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
 
     Example:
         >>> import torch
@@ -47,8 +51,7 @@ def entropy_penalty(
         entropy proper is C times larger. That code clamps probabilities at 1e-10 and so gives
         vanishing classes no gradient; nothing is clamped here.
     """
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     softmax = entries.softmax()
     return reduce_entries(softmax.entropy / entries.num_classes, softmax, reduction)
 
@@ -59,6 +62,7 @@ def ecp_loss(
     *,
     weight: float = 0.1,
     class_weight: Tensor | None = None,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -71,15 +75,8 @@ def ecp_loss(
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         weight: of the penalty, at least 0; 0.1 in MbLS and ACLS on every data set.
         class_weight: (C,), for the cross entropy only.
-        ignore_index: class index of entries to skip; the mean is over the others.
-        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> import torch
@@ -90,48 +87,16 @@ def ecp_loss(
         Pereyra et al. 2017; normalised as in the code of MbLS, see `entropy_penalty`.
     """
     check_number("weight", weight, low=0.0)
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     fidelity = cross_entropy_fidelity(entries, class_weight=class_weight)
     penalty = fidelity.softmax.entropy * (weight / entries.num_classes)
     return fidelity.plus(penalty, reduction)
 
 
-class ECPLoss(nn.Module):
-    """Cross entropy with a penalty on low entropy as a module; see `ecp_loss`.
-
-    Args:
-        weight: of the penalty, at least 0; 0.1 in MbLS and ACLS on every data set.
-        class_weight: (C,), for the cross entropy only.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
-    """
+class ECPLoss(LossModule):
+    """Cross entropy with a penalty on low entropy as a module; see `ecp_loss`."""
 
     is_of_single_entries: ClassVar[bool] = True
-    class_weight: Tensor | None
 
-    def __init__(
-        self,
-        *,
-        weight: float = 0.1,
-        class_weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        check_number("weight", weight, low=0.0)
-        check_reduction(reduction)
-        self.weight = weight
-        self.register_buffer("class_weight", class_weight)
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return ecp_loss(
-            logits,
-            target,
-            weight=self.weight,
-            class_weight=self.class_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+    @arguments_of(ecp_loss)
+    def __init__(self) -> None: ...

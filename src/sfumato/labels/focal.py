@@ -1,4 +1,4 @@
-"""Focal loss, and its sample-dependent form FLSD."""
+"""Focal loss and its family: FLSD, dual focal loss, BSCE and BSCE-GRA."""
 
 from __future__ import annotations
 
@@ -6,14 +6,38 @@ import math
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_number
-from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
-from sfumato.labels._powers import power_of_miss
+from sfumato.labels._entries import (
+    Entries,
+    LossModule,
+    Reduction,
+    arguments_of,
+    prepare_entries,
+    reduce_entries,
+)
 from sfumato.labels.cross_entropy import label_weight
-from sfumato.ops.plain_softmax import LEAST_LOG
-from sfumato.ops.softmax import SoftmaxSummary
+from sfumato.ops.softmax import LEAST_LOG, SoftmaxSummary
+
+
+def power_of_miss(miss: Tensor, exponent: float | Tensor, *, least: float) -> Tensor:
+    """miss^exponent of each entry, with two derivatives that are finite where little is missed.
+
+    Args:
+        miss: (N, ...), at least 0 but for rounding.
+        exponent: a number, or one for each entry.
+        least: no exponent is below it.
+    """
+    is_one = not isinstance(exponent, Tensor) and exponent == 1
+    if least >= 2 or is_one:
+        return miss.pow(exponent)
+    # The power alone has no derivatives at 0, and near it they are large numbers that cancel or
+    # overflow; times log p_y all of it is below rounding there: hold the power constant.
+    is_certain = miss <= torch.finfo(miss.dtype).eps ** 2  # a Brier score is a square
+    power = torch.where(is_certain, 1.0, miss) ** exponent
+    return torch.where(is_certain, miss.detach().clamp(min=0) ** exponent, power)
+
 
 FLSDRule = Literal["paper", "released"]
 
@@ -24,6 +48,7 @@ def focal_loss(
     *,
     gamma: float = 3.0,
     class_weight: Tensor | None = None,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -39,15 +64,8 @@ def focal_loss(
         target: class indices (N, d1, ...); soft targets have no p_y and are refused.
         gamma: focusing exponent, at least 0; 0 is cross entropy, MbLS and ACLS compare with 3.
         class_weight: (C,) w; the mean divides by the sum of the labels' weights.
-        ignore_index: class index of entries to skip; the mean is over the others.
-        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
@@ -64,8 +82,7 @@ def focal_loss(
         mean is taken here, as in the code of MbLS.
     """
     check_number("gamma", gamma, low=0.0)
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     softmax, weight = entries.softmax(only=("label",)), label_weight(entries, class_weight)
     values = _focal_values(softmax.label, gamma, least=gamma)
     return reduce_entries(_weighted(values, weight), softmax, reduction, weight=weight)
@@ -78,6 +95,7 @@ def flsd_loss(
     rule: FLSDRule = "released",
     gamma: float = 3.0,
     class_weight: Tensor | None = None,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -95,13 +113,7 @@ def flsd_loss(
         rule: by the probability of the label in three steps, as FLSD's own authors have it, or of
             the predicted class in two, as the supplement of ACLS states it.
         gamma: exponent of confident entries, at least 0.
-        class_weight, ignore_index, reduction: as in `focal_loss`.
-
-    Returns:
-        As `focal_loss`.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_weight, class_dim, ignore_index, reduction: as in `focal_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
@@ -120,100 +132,31 @@ def flsd_loss(
     """
     check_choice("rule", rule, ("paper", "released"))
     check_number("gamma", gamma, low=0.0)
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     softmax = entries.softmax(only=("label",) if rule == "released" else ("label", "top"))
     weight = label_weight(entries, class_weight)
     values = _focal_values(softmax.label, _exponent(softmax, rule, gamma), least=gamma)
     return reduce_entries(_weighted(values, weight), softmax, reduction, weight=weight)
 
 
-class FocalLoss(nn.Module):
-    """Focal loss as a module; see `focal_loss`.
-
-    Args:
-        gamma: focusing exponent, at least 0; 0 is cross entropy, MbLS and ACLS compare with 3.
-        class_weight: (C,) w; the mean divides by the sum of the labels' weights.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
-    """
+class FocalLoss(LossModule):
+    """Focal loss as a module; see `focal_loss`."""
 
     takes_soft_targets: ClassVar[bool] = False
     is_of_single_entries: ClassVar[bool] = True
-    class_weight: Tensor | None
 
-    def __init__(
-        self,
-        *,
-        gamma: float = 3.0,
-        class_weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        check_number("gamma", gamma, low=0.0)
-        check_reduction(reduction)
-        self.gamma = gamma
-        self.register_buffer("class_weight", class_weight)
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return focal_loss(
-            logits,
-            target,
-            gamma=self.gamma,
-            class_weight=self.class_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+    @arguments_of(focal_loss)
+    def __init__(self) -> None: ...
 
 
-class FLSDLoss(nn.Module):
-    """Focal loss with a sample-dependent exponent as a module; see `flsd_loss`.
-
-    Args:
-        rule: "released", by the probability of the label in three steps, or "paper", by that of
-            the predicted class in two.
-        gamma: exponent of confident entries, at least 0.
-        class_weight: (C,) w; the mean divides by the sum of the labels' weights.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
-    """
+class FLSDLoss(LossModule):
+    """Focal loss with a sample-dependent exponent as a module; see `flsd_loss`."""
 
     takes_soft_targets: ClassVar[bool] = False
     is_of_single_entries: ClassVar[bool] = True
-    class_weight: Tensor | None
 
-    def __init__(
-        self,
-        *,
-        rule: FLSDRule = "released",
-        gamma: float = 3.0,
-        class_weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        check_choice("rule", rule, ("paper", "released"))
-        check_number("gamma", gamma, low=0.0)
-        check_reduction(reduction)
-        self.rule: FLSDRule = rule
-        self.gamma = gamma
-        self.register_buffer("class_weight", class_weight)
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return flsd_loss(
-            logits,
-            target,
-            rule=self.rule,
-            gamma=self.gamma,
-            class_weight=self.class_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+    @arguments_of(flsd_loss)
+    def __init__(self) -> None: ...
 
 
 def _focal_values(log_prob: Tensor, gamma: float | Tensor, least: float) -> Tensor:
@@ -227,6 +170,7 @@ def _focal_values(log_prob: Tensor, gamma: float | Tensor, least: float) -> Tens
 def _exponent(softmax: SoftmaxSummary, rule: FLSDRule, gamma: float) -> Tensor:
     """Exponent of each entry, a constant for the gradient."""
     log_prob = softmax.top if rule == "paper" else softmax.label
+    # Compared as logarithms: log p is there already.
     exponent = torch.full_like(log_prob, gamma)
     if rule == "released" and gamma != 3.0:
         exponent.masked_fill_(log_prob < math.log(0.5), 3.0)
@@ -235,3 +179,140 @@ def _exponent(softmax: SoftmaxSummary, rule: FLSDRule, gamma: float) -> Tensor:
 
 def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:
     return values if weight is None else values * weight
+
+
+def dual_focal_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    gamma: float = 5.0,
+    class_dim: int = 1,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Focal loss whose factor falls with the lead of the label over the class that follows it.
+
+    Focal loss makes predictions less confident and often too little so. Here the factor is small
+    only where the label leads by much, which keeps up the gap between the two classes.
+
+        L = -(1 - p_y + p_j)^gamma log p_y,   p_j = max { p_k : p_k < p_y }
+
+    p_j is 0 where no class is below the label.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...); soft targets have no p_y and are refused.
+        gamma: focusing exponent, at least 0; 0 is cross entropy. 5 for CIFAR, 2.3 for
+            Tiny-ImageNet.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
+        >>> dual_focal_loss(logits, torch.tensor([0]), gamma=0.0)
+        tensor(0.1698)
+        >>> dual_focal_loss(logits, torch.tensor([0]))
+        tensor(0.0002)
+
+    Reference:
+        Tao, Dong and Xu, "Dual Focal Loss for Calibration", ICML 2023.
+
+    Differs:
+        The released code sums over the batch and relies on gradient clipping; the mean is taken
+        here.
+    """
+    check_number("gamma", gamma, low=0.0)
+    entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
+    softmax = entries.softmax(also="following")
+    # A label that can't be, log p = -inf, misses everything, with slope 0.
+    miss = softmax.following.exp() - torch.expm1(softmax.label.clamp(min=LEAST_LOG))
+    values = power_of_miss(miss, gamma, least=gamma) * -softmax.label
+    return reduce_entries(values, softmax, reduction)
+
+
+class DualFocalLoss(LossModule):
+    """Dual focal loss as a module; see `dual_focal_loss`."""
+
+    takes_soft_targets: ClassVar[bool] = False
+    is_of_single_entries: ClassVar[bool] = True
+
+    @arguments_of(dual_focal_loss)
+    def __init__(self) -> None: ...
+
+
+Norm = Literal[1, 2]
+
+
+def bsce_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    gamma: float = 2.0,
+    norm: Norm = 2,
+    stop_gradient: bool = True,
+    class_dim: int = 1,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross entropy weighed by the distance of the whole prediction from its label.
+
+    Focal loss weighs by what the label's probability misses, and its gradient is not in proportion
+    to that weight, because the weight is differentiated too. Here the weight knows all classes and
+    is held constant, so that unsure entries have the larger gradients.
+
+        L = -sg( ||q - p||_norm^gamma ) sum_k q_k log p_k
+
+    With norm 2 and gamma 2 the weight is the Brier score; sg passes no gradient.
+
+    Args:
+        logits: (N, C) or (N, C, d1, ...).
+        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
+        gamma: exponent, at least 0; 0 is cross entropy.
+        norm: 1 or 2. For class indices norm 1 is 2 (1 - p_y): focal loss's weight, times 2^gamma.
+        stop_gradient: True for BSCE-GRA; False differentiates the weight too, which is BSCE.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
+        >>> bsce_loss(logits, torch.tensor([0]), gamma=0.0)
+        tensor(0.1698)
+        >>> bsce_loss(logits, torch.tensor([0]))
+        tensor(0.0067)
+
+    Reference:
+        Lin, Tao, Dong and Xu, "Uncertainty Weighted Gradients for Model Calibration", CVPR 2025.
+
+    Differs:
+        The released code sums over the batch; the mean is taken here. Its command line has norm 1
+        and gamma 1 by default; norm and gamma here give the Brier score that the paper is named
+        after.
+    """
+    check_number("gamma", gamma, low=0.0)
+    check_choice("norm", norm, (1, 2))
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
+    softmax = entries.softmax(also="brier" if norm == 2 else None)
+    distance = _distance(softmax, entries, norm)
+    distance = distance.detach() if stop_gradient else distance
+    # `distance` is already the norm-th power, so the exponent is divided by it.
+    weight = power_of_miss(distance, gamma / norm, least=gamma / norm)
+    return reduce_entries(weight * -softmax.label, softmax, reduction)
+
+
+class BSCELoss(LossModule):
+    """Cross entropy weighed by the Brier score as a module; see `bsce_loss`."""
+
+    is_of_single_entries: ClassVar[bool] = True
+    is_conservative: ClassVar[bool] = False
+
+    @arguments_of(bsce_loss)
+    def __init__(self) -> None: ...
+
+
+def _distance(softmax: SoftmaxSummary, entries: Entries, norm: Norm) -> Tensor:
+    """||q - p||^norm of each entry."""
+    if norm == 2:
+        return softmax.brier
+    if entries.soft_target is None:
+        return -2 * torch.expm1(softmax.label.clamp(min=LEAST_LOG))
+    return (entries.soft_target - entries.plain().log_probs.exp()).abs().sum(1)

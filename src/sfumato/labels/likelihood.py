@@ -14,12 +14,13 @@ import math
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._core.checks import check_floating
 from sfumato.labels._entries import (
+    LossModule,
     Reduction,
-    check_reduction,
+    arguments_of,
     prepare_entries,
     reduce_entries,
 )
@@ -46,11 +47,7 @@ def log_normaliser(logits: Tensor) -> Tensor:
     Returns:
         (N, d1, ...): 0 where all classes are equally probable, negative elsewhere.
 
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
-
     Example:
-        >>> import torch
         >>> log_normaliser(torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
         tensor([ 0.0000, -0.2723])
 
@@ -64,7 +61,12 @@ def log_normaliser(logits: Tensor) -> Tensor:
 
 
 def normalised_cross_entropy_loss(
-    logits: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: Reduction = "mean"
+    logits: Tensor,
+    target: Tensor,
+    *,
+    class_dim: int = 1,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Cross entropy whose likelihood is a proper distribution over the smoothed labels.
 
@@ -75,18 +77,10 @@ def normalised_cross_entropy_loss(
     Args:
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none".
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
-        >>> import torch
         >>> logits = torch.tensor([[2.0, 0.0, 0.0]])
         >>> normalised_cross_entropy_loss(logits, torch.tensor([[0.8, 0.1, 0.1]]))
         tensor(0.3350)
@@ -94,34 +88,20 @@ def normalised_cross_entropy_loss(
     Reference:
         Mollification paper, Eq. (15) and appendix C.
     """
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     plain = entries.plain()
     values = _log_normaliser(plain.log_probs) - plain.label  # Eq. (15)
     return reduce_entries(values, plain, reduction)
 
 
-class NormalisedCrossEntropyLoss(nn.Module):
-    """Normalised cross entropy as a module; see `normalised_cross_entropy_loss`.
-
-    Args:
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
-    """
+class NormalisedCrossEntropyLoss(LossModule):
+    """Normalised cross entropy as a module; see `normalised_cross_entropy_loss`."""
 
     is_of_single_entries: ClassVar[bool] = True
     is_negative_log_likelihood: ClassVar[bool] = True
 
-    def __init__(self, *, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
-        super().__init__()
-        check_reduction(reduction)
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return normalised_cross_entropy_loss(
-            logits, target, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+    @arguments_of(normalised_cross_entropy_loss)
+    def __init__(self) -> None: ...
 
 
 def jensen_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Tensor:
@@ -133,11 +113,7 @@ def jensen_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Tensor:
         log_likelihood: log p(y_n | x_n, phi_k), the copies k along `dim`.
         dim: the dimension of the copies.
 
-    Returns:
-        `log_likelihood` without `dim`; unbiased for the bound, below the truth on average.
-
     Example:
-        >>> import torch
         >>> jensen_log_likelihood(torch.tensor([0.5, 0.25]).log())
         tensor(-1.0397)
 
@@ -158,7 +134,6 @@ def monte_carlo_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Tenso
         dim: the dimension of the copies.
 
     Example:
-        >>> import torch
         >>> monte_carlo_log_likelihood(torch.tensor([0.5, 0.25]).log())
         tensor(-0.9808)
 
@@ -186,7 +161,6 @@ def bias_corrected_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Te
         plain Monte Carlo value, because there is no variance to estimate.
 
     Example:
-        >>> import torch
         >>> bias_corrected_log_likelihood(torch.tensor([0.5, 0.25]).log())
         tensor(-0.9253)
 
@@ -195,12 +169,13 @@ def bias_corrected_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Te
 
     Differs:
         The paper calls K = 1 unbiased; log p(phi) has the full bias of Eq. (20)-(21) there,
-        but a single copy can't tell how large it is.
+        but a single copy does not show how large it is.
     """
     copies = _check_copies(log_likelihood, dim)
     mean = monte_carlo_log_likelihood(log_likelihood, dim=dim)
     if copies == 1:
         return mean
+    # Where every copy is impossible, infinity minus infinity would be NaN.
     possible = mean > -math.inf
     reference = torch.where(possible, mean, torch.zeros_like(mean)).unsqueeze(dim)
     ratio = (log_likelihood - reference).exp()  # p_k / I_K
@@ -220,7 +195,6 @@ def geometric_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Tensor:
         dim: the dimension of the copies.
 
     Example:
-        >>> import torch
         >>> geometric_log_likelihood(torch.tensor([0.5, 0.25]).log()).exp()
         tensor(0.3536)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sfumato._core.checks import check_integer, check_number
+from sfumato._core.checks import check_integer, check_number, to_float64
 from sfumato.labels._entries import (
     Entries,
+    LossModule,
     Reduction,
-    check_reduction,
+    factor_like,
     prepare_entries,
     reduce_entries,
 )
@@ -23,35 +24,31 @@ def maxsup_penalty(
     logits: Tensor,
     target: Tensor | None = None,
     *,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """How far the largest logit is above the mean of all.
+    """Return how far the largest logit is above the mean of all.
 
         R = max_k z_k - (1 / C) sum_k z_k
 
     Args:
         logits: (N, C) or (N, C, d1, ...).
         target: only says which entries are ignored; None for none.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the entries, "sum" or "none".
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Returns:
         A scalar, or (N, d1, ...) for "none"; at least 0. Add it to a fidelity term.
 
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
-
     Example:
-        >>> import torch
         >>> maxsup_penalty(torch.tensor([[2.0, 0.0, -1.0]]))
         tensor(1.6667)
 
     Reference:
         Zhou et al., "MaxSup: Overcoming Representation Collapse in Label Smoothing", NeurIPS 2025.
     """
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     softmax = entries.softmax()
     return reduce_entries(_penalty(softmax, entries), softmax, reduction)
 
@@ -62,6 +59,7 @@ def maxsup_loss(
     *,
     weight: float = 0.1,
     class_weight: Tensor | None = None,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -78,18 +76,10 @@ def maxsup_loss(
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         weight: alpha, at least 0; the authors raise it from 0.1 to 0.2, as `MaxSupLoss` does.
         class_weight: (C,), for the cross entropy only.
-        ignore_index: class index of entries to skip; the mean is over the others.
-        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
-        >>> import torch
         >>> maxsup_loss(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor(0.3365)
 
@@ -97,13 +87,11 @@ def maxsup_loss(
         Zhou et al., "MaxSup: Overcoming Representation Collapse in Label Smoothing", NeurIPS 2025.
     """
     check_number("weight", weight, low=0.0)
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
-    fidelity = cross_entropy_fidelity(entries, class_weight=class_weight)
-    return fidelity.plus(weight * _penalty(fidelity.softmax, entries), reduction)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
+    return _loss(entries, weight, class_weight, reduction)
 
 
-class MaxSupLoss(nn.Module):
+class MaxSupLoss(LossModule):
     """`maxsup_loss` with a weight that rises linearly from the first epoch to the last.
 
     Call `end_epoch` after each epoch, and save the state dict with the checkpoint.
@@ -113,8 +101,8 @@ class MaxSupLoss(nn.Module):
         last_weight: alpha in the last epoch, at least 0.
         epochs: of the whole training; a study tells it.
         class_weight: (C,), for the cross entropy only.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> loss = MaxSupLoss(epochs=3)
@@ -128,7 +116,9 @@ class MaxSupLoss(nn.Module):
     """
 
     is_of_single_entries: ClassVar[bool] = True
-    class_weight: Tensor | None
+    weight: float
+    last_weight: float
+    epochs: int
     completed_epochs: Tensor
 
     def __init__(
@@ -138,26 +128,24 @@ class MaxSupLoss(nn.Module):
         last_weight: float = 0.2,
         epochs: int = 1,
         class_weight: Tensor | None = None,
+        class_dim: int = 1,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__()
+        super().__init__(locals())
         check_number("weight", weight, low=0.0)
         check_number("last_weight", last_weight, low=0.0)
         check_integer("epochs", epochs, low=0)
-        check_reduction(reduction)
-        self.weight = weight
-        self.last_weight = last_weight
-        self.epochs = epochs
-        self.register_buffer("class_weight", class_weight)
         self.register_buffer("completed_epochs", torch.zeros((), dtype=torch.int64))
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
 
     @property
     def current_weight(self) -> float:
         """Alpha of the epoch that is being trained."""
-        share = min(1.0, int(self.completed_epochs) / max(1, self.epochs - 1))
+        return float(self._weight())
+
+    def _weight(self) -> Tensor:
+        """Alpha as a tensor, because torch.compile can't read a number of the epochs."""
+        share = (to_float64(self.completed_epochs) / max(1, self.epochs - 1)).clamp(max=1.0)
         return self.weight + (self.last_weight - self.weight) * share
 
     def end_epoch(self) -> None:
@@ -165,14 +153,16 @@ class MaxSupLoss(nn.Module):
         self.completed_epochs += 1
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return maxsup_loss(
-            logits,
-            target,
-            weight=self.current_weight,
-            class_weight=self.class_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        entries = self.entries(logits, target)
+        return _loss(entries, self._weight(), self.class_weight, self.reduction)
+
+
+def _loss(
+    entries: Entries, weight: float | Tensor, class_weight: Tensor | None, reduction: Reduction
+) -> Tensor:
+    fidelity = cross_entropy_fidelity(entries, class_weight=class_weight)
+    penalty = _penalty(fidelity.softmax, entries)
+    return fidelity.plus(factor_like(weight, penalty) * penalty, reduction)
 
 
 def _penalty(softmax: SoftmaxSummary, entries: Entries) -> Tensor:

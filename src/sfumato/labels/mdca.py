@@ -7,22 +7,24 @@ supplement, Eq. (9)-(13).
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._core.checks import check_number
 from sfumato.labels._entries import (
     Entries,
+    LossModule,
     Reduction,
+    arguments_of,
     at_least_one,
-    check_reduction,
     prepare_entries,
     reduce_entries,
 )
-from sfumato.ops.plain_softmax import over_entries
-from sfumato.ops.softmax import SoftmaxSummary
+from sfumato.ops.softmax import SoftmaxSummary, over_entries
 
 
-def mdca_penalty(logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> Tensor:
+def mdca_penalty(
+    logits: Tensor, target: Tensor, *, class_dim: int = 1, ignore_index: int = -100
+) -> Tensor:
     """Distance between the mean prediction of the batch and the share of each class in it.
 
         L_MDCA = 1/C sum_c | 1/N sum_n p_nc - 1/N sum_n q_nc |                           (Eq. 9)
@@ -33,16 +35,10 @@ def mdca_penalty(logits: Tensor, target: Tensor, *, ignore_index: int = -100) ->
     Args:
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
+        class_dim: dimension of the classes in `logits`.
         ignore_index: class index whose entries are skipped.
 
-    Returns:
-        A scalar; 0 for an empty batch.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
-
     Example:
-        >>> import torch
         >>> mdca_penalty(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
         tensor(0.1904)
 
@@ -52,7 +48,7 @@ def mdca_penalty(logits: Tensor, target: Tensor, *, ignore_index: int = -100) ->
     Differs:
         Averaged over classes, as released; the equation is a sum over classes, C times larger.
     """
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     return _distance(entries.softmax(wants_totals=True), entries, weight=1.0)
 
 
@@ -61,6 +57,7 @@ def mdca_loss(
     target: Tensor,
     *,
     weight: float = 1.0,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -72,19 +69,12 @@ def mdca_loss(
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         weight: of the penalty; 1 in the released scripts.
+        class_dim: dimension of the classes in `logits`.
         ignore_index: class index whose entries are skipped.
         reduction: "mean" over the valid entries, "sum" or "none". The penalty is one number of the
             batch: "none" adds it to every valid entry, so that their mean is the "mean".
 
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
-
     Example:
-        >>> import torch
         >>> mdca_loss(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
         tensor(0.6004)
 
@@ -96,40 +86,17 @@ def mdca_loss(
         See `mdca_penalty`.
     """
     check_number("weight", weight, low=0.0)
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     softmax = entries.softmax(only=("label",), wants_totals=True)
     values = _distance(softmax, entries, weight) - softmax.label  # Eq. (9)
     return reduce_entries(values, softmax, reduction)
 
 
-class MDCALoss(nn.Module):
-    """Cross entropy plus the distance of mean prediction and class mix; see `mdca_loss`.
+class MDCALoss(LossModule):
+    """Cross entropy plus the distance of mean prediction and class mix; see `mdca_loss`."""
 
-    Args:
-        weight: of the penalty; 1 in the released scripts.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
-    """
-
-    def __init__(
-        self, *, weight: float = 1.0, ignore_index: int = -100, reduction: Reduction = "mean"
-    ) -> None:
-        super().__init__()
-        check_number("weight", weight, low=0.0)
-        check_reduction(reduction)
-        self.weight = weight
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return mdca_loss(
-            logits,
-            target,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+    @arguments_of(mdca_loss)
+    def __init__(self) -> None: ...
 
 
 def _distance(softmax: SoftmaxSummary, entries: Entries, weight: float) -> Tensor:
@@ -141,8 +108,10 @@ def _distance(softmax: SoftmaxSummary, entries: Entries, weight: float) -> Tenso
         counted = torch.ones_like(label, dtype=totals.dtype)
         if softmax.valid is not None:
             counted = softmax.valid.flatten().to(totals.dtype)
+            # An ignored label may be -100, which is no index; its count is 0, so any class will do.
             label = torch.where(softmax.valid.flatten(), label, 0)
         wanted = torch.zeros_like(totals).index_add(0, label, counted)
+    # Both are sums over the batch; dividing once at the end rounds once.
     apart = torch.linalg.vector_norm(totals - wanted, 1)
     number = at_least_one(softmax.count) * len(totals)
     if isinstance(number, Tensor):

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from sfumato._core.checks import check_number
-from sfumato._core.tracing import is_watched
+from sfumato._core.checks import check_number, is_traced
 from sfumato.labels._entries import (
     Entries,
+    LossModule,
     Reduction,
+    arguments_of,
     at_least_one,
-    check_reduction,
     prepare_entries,
     reduce_entries,
 )
@@ -28,7 +28,12 @@ _KERNEL_WIDTH = 0.4
 
 
 def mmce_penalty(
-    logits: Tensor, target: Tensor, *, weighted: bool = False, ignore_index: int = -100
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weighted: bool = False,
+    class_dim: int = 1,
+    ignore_index: int = -100,
 ) -> Tensor:
     """Kernel distance between the confidences of right and wrong predictions of one batch.
 
@@ -48,17 +53,14 @@ def mmce_penalty(
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...).
         weighted: the form in which right and wrong predictions count alike, however few are wrong.
+        class_dim: dimension of the classes in `logits`.
         ignore_index: class index whose entries are skipped.
 
     Returns:
         A scalar; 0 for an empty batch. A batch of one gives (c - p)^2 (weighted: |c - p|). A group
         without members contributes 0, and the square root has gradient 0 where its value is 0.
 
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
-
     Example:
-        >>> import torch
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
         >>> mmce_penalty(logits, torch.tensor([0, 0]))
         tensor(0.1072)
@@ -71,7 +73,7 @@ def mmce_penalty(
         The plain form has no square root, as released. The released weighted form divides
         twice by the group sizes and nearly vanishes; each sum is divided once here.
     """
-    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     return _penalty(entries.softmax(wants_predicted=True), entries, weighted)
 
 
@@ -81,6 +83,7 @@ def mmce_loss(
     *,
     weight: float = 1.0,
     weighted: bool = False,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -93,19 +96,12 @@ def mmce_loss(
         target: class indices (N, d1, ...).
         weight: of the penalty; released configurations use 1 (plain) and 2 to 4 (weighted).
         weighted: as in `mmce_penalty`.
+        class_dim: dimension of the classes in `logits`.
         ignore_index: class index whose entries are skipped.
         reduction: "mean" over the valid entries, "sum" or "none". The penalty is one number of the
             batch: "none" adds it to every valid entry, so that their mean is the "mean".
 
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
-
     Example:
-        >>> import torch
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
         >>> mmce_loss(logits, torch.tensor([0, 0]))
         tensor(0.8273)
@@ -114,50 +110,19 @@ def mmce_loss(
         Kumar et al. 2018.
     """
     check_number("weight", weight, low=0.0)
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     softmax = entries.softmax(wants_predicted=True)
     penalty = weight * _penalty(softmax, entries, weighted)
     return reduce_entries(penalty - softmax.label, softmax, reduction)
 
 
-class MMCELoss(nn.Module):
-    """Cross entropy plus the maximum mean calibration error as a module; see `mmce_loss`.
-
-    Args:
-        weight: of the penalty; released configurations use 1 (plain) and 2 to 4 (weighted).
-        weighted: the form in which right and wrong predictions count alike.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
-    """
+class MMCELoss(LossModule):
+    """Cross entropy plus the maximum mean calibration error as a module; see `mmce_loss`."""
 
     takes_soft_targets: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        weight: float = 1.0,
-        weighted: bool = False,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        check_number("weight", weight, low=0.0)
-        check_reduction(reduction)
-        self.weight = weight
-        self.weighted = weighted
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return mmce_loss(
-            logits,
-            target,
-            weight=self.weight,
-            weighted=self.weighted,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+    @arguments_of(mmce_loss)
+    def __init__(self) -> None: ...
 
 
 def _penalty(softmax: SoftmaxSummary, entries: Entries, weighted: bool) -> Tensor:
@@ -172,6 +137,7 @@ def _penalty(softmax: SoftmaxSummary, entries: Entries, weighted: bool) -> Tenso
     wrong = ~right
     if valid is not None:
         right, wrong = right & valid, wrong & valid
+    # One signed vector for both groups: the three double sums are its quadratic form.
     above = torch.where(right, 1 - confidence, 0.0) / right.sum().clamp(min=1)
     gap = above - torch.where(wrong, confidence, 0.0) / wrong.sum().clamp(min=1)
     # Rounding can leave a positive definite form just below zero.
@@ -202,7 +168,7 @@ def _laplacian_form(coefficients: Tensor, positions: Tensor) -> Tensor:
 
 def _ascending(positions: Tensor) -> Tensor:
     """Order that sorts numbers which aren't negative."""
-    if is_watched() or positions.device.type != "cpu":
+    if is_traced() or positions.device.type != "cpu":
         return positions.argsort()
     # They sort like their bits, and on the CPU integers are sorted six times as fast.
     whole = torch.int64 if positions.dtype == torch.float64 else torch.int32

@@ -1,13 +1,19 @@
-"""Neighbour-aware calibration (NACL): label smoothing over space, for label maps."""
+"""Neighbour-aware calibration (NACL): label smoothing over space, for segmentation masks."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato._core.checks import check_number
-from sfumato.labels._entries import Reduction, check_reduction, prepare_entries, reduce_entries
+from sfumato.labels._entries import (
+    LossModule,
+    Reduction,
+    arguments_of,
+    prepare_entries,
+    reduce_entries,
+)
 from sfumato.labels.cross_entropy import cross_entropy_fidelity
 
 
@@ -15,6 +21,7 @@ def neighbour_penalty(
     logits: Tensor,
     target: Tensor,
     *,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -29,14 +36,9 @@ def neighbour_penalty(
         logits: (N, C, H, W); in general (N, C, d1, ...), whose neighbourhood is 3 wide in each
             dimension. (N, C) has no neighbours.
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
+        class_dim: dimension of the classes in `logits`.
         ignore_index: class index of entries to skip; their labels count for no neighbour.
         reduction: "mean" over the other entries, "sum" or "none".
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". Add it to a fidelity term.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
 
     Example:
         >>> import torch
@@ -53,8 +55,7 @@ def neighbour_penalty(
         The released code counts what lies outside of the map as class 0 and has ignored pixels
         among the neighbours; here neither is one.
     """
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     softmax = entries.softmax(also="distance")
     return reduce_entries(softmax.distance / entries.num_classes, softmax, reduction)
 
@@ -65,6 +66,7 @@ def nacl_loss(
     *,
     weight: float = 0.1,
     class_weight: Tensor | None = None,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -80,15 +82,8 @@ def nacl_loss(
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         weight: lambda, at least 0; 0.1 as released.
         class_weight: (C,), for the cross entropy only.
-        ignore_index: class index of entries to skip; the mean is over the others.
-        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> import torch
@@ -99,8 +94,7 @@ def nacl_loss(
         Murugesan et al. 2023 and 2025; t and `Differs:` in `neighbour_penalty`.
     """
     check_number("weight", weight, low=0.0)
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index)
+    entries = prepare_entries(logits, target, class_dim, ignore_index)
     is_hard = entries.soft_target is None
     fidelity = cross_entropy_fidelity(
         entries, class_weight=class_weight, also="distance" if is_hard else None
@@ -111,44 +105,13 @@ def nacl_loss(
     return fidelity.plus(penalty, reduction)
 
 
-class NACLLoss(nn.Module):
-    """Neighbour-aware calibration as a module; see `nacl_loss`.
-
-    Args:
-        weight: lambda, at least 0; 0.1 as released.
-        class_weight: (C,), for the cross entropy only.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
-    """
+class NACLLoss(LossModule):
+    """Neighbour-aware calibration as a module; see `nacl_loss`."""
 
     # Of the logits it reads those of the entry alone; only labels come from around it.
     is_of_single_entries: ClassVar[bool] = True
     reads_neighbours: ClassVar[bool] = True
     is_shift_invariant: ClassVar[bool] = False
-    class_weight: Tensor | None
 
-    def __init__(
-        self,
-        *,
-        weight: float = 0.1,
-        class_weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: Reduction = "mean",
-    ) -> None:
-        super().__init__()
-        check_number("weight", weight, low=0.0)
-        check_reduction(reduction)
-        self.weight = weight
-        self.register_buffer("class_weight", class_weight)
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return nacl_loss(
-            logits,
-            target,
-            weight=self.weight,
-            class_weight=self.class_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+    @arguments_of(nacl_loss)
+    def __init__(self) -> None: ...

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 
-from sfumato._core.checks import check_floating, check_integer, check_number
+from sfumato._core.checks import (
+    KeepsPrecision,
+    check_floating,
+    check_integer,
+    check_number,
+    to_float64_device,
+)
 from sfumato.labels._entries import (
     Entries,
+    LossModule,
     Reduction,
-    check_reduction,
     prepare_entries,
     reduce_entries,
 )
@@ -24,6 +30,7 @@ def online_label_smoothing_loss(
     *,
     soft_labels: Tensor | None = None,
     weight: float = 0.5,
+    class_dim: int = 1,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -40,15 +47,8 @@ def online_label_smoothing_loss(
         soft_labels: (C, C) S, row y the soft label of class y; None for hard ones, which gives
             cross entropy.
         weight: alpha, of the hard label, in [0, 1]; 0.5 as released.
-        ignore_index: class index of entries to skip; the mean is over the others.
-        reduction: "mean", "sum" or "none" (one value per entry, 0 where ignored).
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none". An empty or all-ignored batch gives 0 with zero
-        gradient.
-
-    Raises:
-        TypeError, ValueError: bad logits, target or parameters.
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> logits, soft = torch.tensor([[2.0, 0.0, -1.0]]), torch.full((3, 3), 1 / 3)
@@ -62,13 +62,12 @@ def online_label_smoothing_loss(
         2021.
     """
     check_number("weight", weight, low=0.0, high=1.0)
-    check_reduction(reduction)
-    entries = prepare_entries(logits, target, ignore_index=ignore_index, soft=False)
+    entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     softmax = _softmax(entries, soft_labels, weight)
     return reduce_entries(-softmax.label, softmax, reduction)
 
 
-class OnlineLabelSmoothingLoss(nn.Module):
+class OnlineLabelSmoothingLoss(LossModule, KeepsPrecision, function=online_label_smoothing_loss):
     """`online_label_smoothing_loss` with soft labels that it gathers in training.
 
     In training mode each call adds the probabilities of the entries that are predicted right to
@@ -79,8 +78,8 @@ class OnlineLabelSmoothingLoss(nn.Module):
     Args:
         num_classes: C.
         weight: alpha, of the hard label, in [0, 1]; 0.5 as released.
-        ignore_index: class index of entries to skip.
-        reduction: "mean" over the other entries, "sum" or "none".
+        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> loss = OnlineLabelSmoothingLoss(num_classes=2)
@@ -101,6 +100,7 @@ class OnlineLabelSmoothingLoss(nn.Module):
 
     takes_soft_targets: ClassVar[bool] = False
     is_of_single_entries: ClassVar[bool] = True
+    weight: float
     soft_labels: Tensor
     sums: Tensor
     counts: Tensor
@@ -110,23 +110,19 @@ class OnlineLabelSmoothingLoss(nn.Module):
         num_classes: int,
         *,
         weight: float = 0.5,
+        class_dim: int = 1,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
     ) -> None:
-        super().__init__()
+        super().__init__(locals())
         check_integer("num_classes", num_classes, low=2)
-        check_number("weight", weight, low=0.0, high=1.0)
-        check_reduction(reduction)
-        self.weight = weight
         self.register_buffer("soft_labels", torch.eye(num_classes))
         # In float32 a sum over the millions of pixels of an epoch would stop growing.
         self.register_buffer("sums", torch.zeros(num_classes, num_classes, dtype=torch.float64))
         self.register_buffer("counts", torch.zeros(num_classes, dtype=torch.float64))
-        self.ignore_index = ignore_index
-        self.reduction: Reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        entries = prepare_entries(logits, target, ignore_index=self.ignore_index, soft=False)
+        entries = self.entries(logits, target, soft=False)
         softmax = _softmax(entries, self.soft_labels, self.weight, wants_predicted=self.training)
         if self.training:
             self._record(entries, softmax)
@@ -137,10 +133,11 @@ class OnlineLabelSmoothingLoss(nn.Module):
         right = softmax.predicted == entries.indices
         if softmax.valid is not None:
             right &= softmax.valid
-        probs = entries.logits.movedim(1, -1)[right].softmax(-1).to(self.sums)
-        label = entries.indices[right]
-        self.sums.index_add_(0, label, probs)
-        self.counts.index_add_(0, label, torch.ones_like(probs[:, 0]))
+        # Zeros for the others, where a mask would give shapes that torch.compile can't know.
+        probs = entries.logits.movedim(1, -1).softmax(-1).where(right.unsqueeze(-1), 0.0)
+        probs, label, hits = (to_float64_device(x) for x in (probs, entries.safe_indices, right))
+        self.sums.index_add_(0, label.flatten(), probs.flatten(0, -2).to(self.sums))
+        self.counts.index_add_(0, label.flatten(), hits.flatten().to(self.counts))
 
     @torch.no_grad()
     def end_epoch(self) -> None:
@@ -151,6 +148,7 @@ class OnlineLabelSmoothingLoss(nn.Module):
             distributed.all_reduce(self.counts)
         count = self.counts.unsqueeze(1)
         means = self.sums / count.clamp(min=1)
+        # A class that was never right has no mean: equal shares say "nothing known".
         self.soft_labels.copy_(torch.where(count > 0, means, 1 / len(self.counts)))
         self.sums.zero_()
         self.counts.zero_()
@@ -173,5 +171,5 @@ def _mixed(entries: Entries, soft_labels: Tensor, weight: float) -> Tensor:
             f"soft_labels must have shape ({classes}, {classes}), a soft label for each class, "
             f"got {tuple(soft_labels.shape)}"
         )
-    table = (1 - weight) * soft_labels.to(entries.logits)
-    return torch.diagonal_scatter(table, table.diagonal() + weight)
+    table = (1 - weight) * soft_labels.to(entries.like)
+    return table + weight * torch.eye(classes, dtype=table.dtype, device=table.device)

@@ -12,8 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato._core.checks import check_choice, check_class_indices, check_integer, check_number
-from sfumato._core.tracing import is_watched
+from sfumato._core.checks import (
+    check_choice,
+    check_class_indices,
+    check_integer,
+    check_number,
+    is_traced,
+)
 
 SmoothingOver = Literal["all", "others"]
 Amount = TypeVar("Amount", float, Tensor)
@@ -58,10 +63,6 @@ def smooth_labels(
         Soft labels (N, C, ...), in the precision of soft `target`, else of a tensor `amount`,
         else the default one. Rows sum to 1 if the labels do.
 
-    Raises:
-        TypeError: `num_classes` missing for class indices, or a target of another kind.
-        ValueError: labels outside [0, C), amounts outside [0, 1], shapes that don't fit.
-
     Example:
         >>> smooth_labels(torch.tensor([2]), 0.1, num_classes=5)
         tensor([[0.0200, 0.0200, 0.9200, 0.0200, 0.0200]])
@@ -92,12 +93,6 @@ def temper_labels(
         target: class indices (N, ...) or soft labels (N, C, ...).
         amount: decay g in [0, 1]; a number, or (N,) or (N, ...) one per sample or entry.
         num_classes: C; needed for class indices.
-
-    Returns:
-        Labels (N, C, ...) that sum to 1 - g.
-
-    Raises:
-        TypeError, ValueError: as `smooth_labels`.
 
     Example:
         >>> temper_labels(torch.tensor([0, 1]), torch.tensor([0.0, 0.75]), num_classes=3)
@@ -133,16 +128,12 @@ def objectness_labels(
         objectness: (N,) share w h / (W H) of the image covered by the object's box, in [0, 1].
         num_classes: C; needed for class indices.
         beta: 1 full adaptive smoothing, 0 hard labels; 0.75 leaves at least 0.25 on the label.
+            The label keeps the largest share of every object only for beta < (C - 1) / C: with
+            more, it falls below the other classes where beta (1 - objectness) > (C - 1) / C.
         absent: the adaptive part of the label where the objectness is exactly 0. "uniform" is
             1 / C on every class, as for the paper's images of context alone: all classes are
             equally likely without an object. "others" is Eq. (5) to the letter, no mass on the
             label and 1 / (C - 1) on each other class.
-
-    Returns:
-        Soft labels (N, C).
-
-    Raises:
-        TypeError, ValueError: as `smooth_labels`; `beta` or `objectness` outside [0, 1].
 
     Example:
         >>> objectness_labels(torch.tensor([0, 0]), torch.tensor([1.0, 0.4]), num_classes=4)
@@ -184,7 +175,8 @@ def _soft_labels(target: Tensor, num_classes: int | None, *, like: float | Tenso
     check_integer("num_classes", num_classes, low=2)
     if target.ndim < 1:
         raise ValueError("target must have a batch dimension, got a scalar; use target[None]")
-    if not is_watched():
+    # A compiled or traced call can't branch on values.
+    if not is_traced():
         check_class_indices("target", target, num_classes)
     dtype = like.dtype if isinstance(like, Tensor) else torch.get_default_dtype()
     return functional.one_hot(target.long(), num_classes).movedim(-1, 1).to(dtype)
@@ -203,7 +195,7 @@ def _per_entry(name: str, amount: float | Tensor, labels: Tensor) -> Tensor:
             f"{name} must be a number, ({labels.shape[0]},) or {tuple(entry_shape)}, "
             f"got shape {tuple(amount.shape)}"
         )
-    if not is_watched() and bool(((amount < 0) | ~(amount <= 1)).any()):
+    if not is_traced() and bool(((amount < 0) | ~(amount <= 1)).any()):
         raise ValueError(
             f"{name} must be in [0, 1], got values in "
             f"[{float(amount.min()):g}, {float(amount.max()):g}]"

@@ -7,22 +7,25 @@ matplotlib is imported on use, so a metric doesn't pay for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from sfumato._core.arrays import numpy_to_tensor
+from sfumato._core.checks import numpy_to_tensor
+from sfumato._core.plots import new_figure
 from sfumato.metrics.calibration import ReliabilityBins, reliability
-from sfumato.metrics.scored_samples import check_shapes
-from sfumato.metrics.selective import RiskCoverage
+from sfumato.metrics.groups import check_shapes
+from sfumato.metrics.scores import RiskCoverage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _ACCURACY, _OVER, _UNDER, _GREY = "#3b6ea5", "#c8553d", "#e0a526", "#666666"
+_new_figure = partial(new_figure, dpi=150)
 
 
 def reliability_diagram(bins: ReliabilityBins, *, title: str = "") -> Figure:
@@ -60,6 +63,15 @@ def reliability_diagram(bins: ReliabilityBins, *, title: str = "") -> Figure:
     return figure
 
 
+def draw_reliability(bins: ReliabilityBins, axes: Axes | None = None) -> tuple[Any, Axes]:
+    """Draw accuracy against confidence in axes of a figure, or in new ones."""
+    axes = _new_figure(4.2, 4.2).subplots() if axes is None else axes
+    _draw_gaps(axes, bins)
+    axes.set(xlabel="confidence")
+    axes.set_title("ECE {:.2%}   MCE {:.2%}   n = {:,}".format(*_errors(bins)), fontsize=10)
+    return axes.figure, axes
+
+
 def _draw_gaps(axes: Axes, bins: ReliabilityBins) -> None:
     """Bars of accuracy with the gap to the mean confidence, and the diagonal."""
     edges, _, confidence, accuracy = _as_lists(bins)
@@ -86,7 +98,7 @@ def _line(widths: Sequence[float]) -> float:
 
 
 def confidence_histogram(bins: ReliabilityBins, *, title: str = "") -> Figure:
-    """How often each confidence occurs, with accuracy and mean confidence marked.
+    """Histogram of confidences, with accuracy and mean confidence marked.
 
     The distance between the two lines is the net over- or underconfidence.
 
@@ -105,7 +117,7 @@ def confidence_histogram(bins: ReliabilityBins, *, title: str = "") -> Figure:
     axes = figure.subplots()
     edges, share, _, _ = _as_lists(bins)
     width = [b - a for a, b in pairwise(edges)]
-    line = 0.6 if len(width) <= 30 else 0.2
+    line = _line(width)
     axes.bar(edges[:-1], share, width, align="edge", color=_ACCURACY, edgecolor="white", lw=line)
     total = float(bins.counts.sum()) or 1.0
     mean = float((bins.confidences * bins.counts).nansum()) / total
@@ -149,6 +161,7 @@ def confidence_map(
     """
     probs, target, image = (numpy_to_tensor(each) for each in (probs, target, image))
     check_shapes("probs[None]", probs.unsqueeze(0), target.unsqueeze(0))
+    # bfloat16 has no numpy type, and a GPU tensor no picture.
     confidence, predicted = (x.detach().cpu() for x in probs.float().max(0))
     label = target.cpu()
     ignored = label == ignore_index
@@ -190,9 +203,7 @@ def risk_coverage_curve(curves: Mapping[str, RiskCoverage], *, title: str = "") 
         >>> len(risk_coverage_curve({"model": curve}).axes)
         1
     """
-    if not curves:
-        raise ValueError("curves must hold at least one risk-coverage curve, got none")
-    figure = _new_figure(4.6, 3.4)
+    figure = _new_figure(4.6, 3.4, curves=curves)
     axes = figure.subplots()
     for number, (name, curve) in enumerate(curves.items()):
         line = ("-", "--", "-.", ":")[number % 4]
@@ -205,12 +216,6 @@ def risk_coverage_curve(curves: Mapping[str, RiskCoverage], *, title: str = "") 
     axes.legend(frameon=False)
     axes.set_title(title, loc="left", fontsize=10)
     return figure
-
-
-def _new_figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
 def _percent(axis: Any) -> None:
@@ -235,7 +240,7 @@ def objectness_curve(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Fig
 
     Reference: Krothapalli & Abbott, Adaptive Label Smoothing (2020), Sec. 4.2.
     """
-    figure = _new_figure(7.6, 3.6)
+    figure = _new_figure(7.6, 3.6, curves=curves)
     plots = figure.subplots(1, 2, sharex=True, sharey=True)
     for axes, key in zip(plots, ("confidence", "accuracy"), strict=True):
         for name, curve in curves.items():

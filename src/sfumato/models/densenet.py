@@ -11,16 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._core.checks import check_integer
-from sfumato.models.heads import Head, classifier
-from sfumato.models.network import StagedNetwork
-from sfumato.models.parts import Activation, Norm, Parts, SmoothOptions, convolution
+from sfumato.models.layers import (
+    Activation,
+    Head,
+    LayerOptions,
+    Norm,
+    SmoothOptions,
+    StagedNetwork,
+    classifier,
+    convolution,
+)
 
 _STAGES = 3
 _STEM = 16
 
 
 class DenseLayer(nn.Module):
-    """What came in, and behind it the channels that this layer adds."""
+    """A layer that passes its input on, with the channels that it adds behind it."""
 
     def __init__(self, branch: nn.Module) -> None:
         super().__init__()
@@ -54,11 +61,8 @@ def densenet(
             how, see `SmoothOptions`.
         dropout: rate of a dropout layer after each convolution but the first; the paper's 0.2
             without augmentation.
-        head: the classifier; see `sfumato.models.heads`.
+        head: the classifier; see `sfumato.models.layers`.
         activation: `relu` or `relu6`.
-
-    Raises:
-        ValueError: a depth that is not 3n + 4, or another unknown choice.
 
     Example:
         >>> sum(p.numel() for p in densenet(40, num_classes=10).parameters())
@@ -72,36 +76,32 @@ def densenet(
     check_integer("in_channels", in_channels, low=1)
     if (depth - 4) % 3:
         raise ValueError(f"depth must be 3n + 4, as 40 or 100, got {depth}")
-    parts = Parts(norm, activation, dropout, smooth)
+    shared = LayerOptions(norm, activation, dropout, smooth)
     stages: list[nn.Module] = []
     channels = _STEM
     for number in range(_STAGES):
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         for layer in range((depth - 4) // 3):
-            layers[f"layer{layer}"] = DenseLayer(_convolved(channels, growth, 3, parts))
+            layers[f"layer{layer}"] = DenseLayer(_convolved(channels, growth, 3, shared))
             channels += growth
         if number < _STAGES - 1:
-            layers["transition"] = _convolved(channels, channels, 1, parts)
-            if parts.smooths(number + 1, _STAGES - 1):
-                layers.update(parts.smooth_layer(inplace=not parts.dropout))
+            layers["transition"] = _convolved(channels, channels, 1, shared)
+            if shared.smooths(number + 1, _STAGES - 1):
+                layers.update(shared.smooth_layer(inplace=not shared.dropout))
             layers["pool"] = nn.AvgPool2d(2)
         stages.append(nn.Sequential(layers))
-    end = OrderedDict(
-        norm=parts.norm_layer(channels),
-        activation=parts.activation_layer(),
-        **dict(classifier(head, channels, num_classes, side=4).named_children()),
-    )
+    end = classifier(head, channels, num_classes, side=4, activation=activation)
     stem = nn.Sequential(convolution(in_channels, _STEM, 3))
-    return StagedNetwork(stem, stages, nn.Sequential(end))
+    return StagedNetwork(stem, stages, shared.activated(channels, end))
 
 
-def _convolved(inputs: int, outputs: int, size: int, parts: Parts) -> nn.Sequential:
+def _convolved(inputs: int, outputs: int, size: int, shared: LayerOptions) -> nn.Sequential:
     """Norm, activation and convolution, and dropout behind them."""
     return nn.Sequential(
         OrderedDict(
-            norm=parts.norm_layer(inputs),
-            activation=parts.activation_layer(),
+            norm=shared.norm_layer(inputs),
+            activation=shared.activation_layer(),
             conv=convolution(inputs, outputs, size),
-            **parts.dropout_layer(),
+            **shared.dropout_layer(),
         )
     )

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from sfumato._core.checks import check_integer, check_number
 from sfumato._core.evaluation_mode import evaluating
-from sfumato.features.stages import find_stages
-from sfumato.features.trace import record
-from sfumato.models.network import StagedNetwork
+from sfumato.features.stages import find_stages, record
+from sfumato.models.layers import StagedNetwork
 
 
 class StageMaps(nn.Module):
@@ -71,10 +70,7 @@ class PyramidBackbone(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         maps = self.maps(x)[self.first :]
-        found: dict[str, Tensor] = self.pyramid(
-            OrderedDict((str(n), m) for n, m in enumerate(maps))
-        )
-        return found
+        return self.pyramid(OrderedDict((str(n), m) for n, m in enumerate(maps)))
 
 
 def faster_rcnn(
@@ -120,9 +116,6 @@ def faster_rcnn(
         evaluation `model(images)` a list of dicts with `boxes`, `scores`, `labels` (1 to
         num_classes); images are lists of (3, H, W) in [0, 1].
 
-    Raises:
-        ValueError: no stage of stride `finest`, or a number out of range.
-
     Example:
         >>> from sfumato.models import resnet
         >>> network = resnet(8, num_classes=10, width=4)
@@ -135,20 +128,21 @@ def faster_rcnn(
         Krothapalli & Abbott, Adaptive Label Smoothing, Section 4.3 (transfer to detection).
     """
     from torchvision.models.detection import FasterRCNN
+    from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
     from torchvision.models.detection.rpn import AnchorGenerator
     from torchvision.ops import MultiScaleRoIAlign
 
     check_integer("num_classes", num_classes, low=1)
     check_number("anchor_scale", anchor_scale, low=0.0, open_low=True)
-    for name, value in (("channels", channels), ("hidden", hidden), ("finest", finest)):
+    sizes = {"channels": channels, "hidden": hidden, "finest": finest, "proposals": proposals}
+    for name, value in {**sizes, "detections": detections}.items():
         check_integer(name, value, low=1)
-    for name, value in (("proposals", proposals), ("detections", detections)):
-        check_integer(name, value, low=1)
+    # Only the sizes of its maps are looked at.
     image = torch.zeros(1, 3, 64, 64)
     backbone = PyramidBackbone(StageMaps(classifier, image), image, channels, finest)
     if freeze_norm:
         _freeze_norm(backbone.maps)
-    sizes = tuple((anchor_scale * stride,) for stride in backbone.strides)
+    anchors = tuple((anchor_scale * stride,) for stride in backbone.strides)
     # A box as large as the anchors of a level goes to that level (FPN, Eq. (1)).
     pooling = MultiScaleRoIAlign(
         [str(n) for n in range(len(backbone.strides) - 1)],
@@ -159,15 +153,15 @@ def faster_rcnn(
     )
     detector: nn.Module = FasterRCNN(
         backbone,
-        rpn_anchor_generator=AnchorGenerator(sizes, ((0.5, 1.0, 2.0),) * len(sizes)),
+        rpn_anchor_generator=AnchorGenerator(anchors, ((0.5, 1.0, 2.0),) * len(anchors)),
         rpn_pre_nms_top_n_train=2 * proposals,
         rpn_pre_nms_top_n_test=proposals,
         rpn_post_nms_top_n_train=proposals,
         rpn_post_nms_top_n_test=proposals,
         rpn_batch_size_per_image=min(256, 2 * proposals),
         box_roi_pool=pooling,
-        box_head=_box_head(channels, hidden),
-        box_predictor=_box_predictor(hidden, num_classes + 1),
+        box_head=TwoMLPHead(channels * 7**2, hidden),
+        box_predictor=FastRCNNPredictor(hidden, num_classes + 1),
         box_batch_size_per_image=min(512, proposals),
         box_detections_per_img=detections,
     )
@@ -184,22 +178,7 @@ def _own_size(mean: Sequence[float], std: Sequence[float]) -> nn.Module:
             return image, target
 
     # The two sizes are for `resize` only.
-    transform: nn.Module = OwnSize(1, 1, list(mean), list(std))
-    return transform
-
-
-def _box_head(channels: int, hidden: int) -> nn.Module:
-    from torchvision.models.detection.faster_rcnn import TwoMLPHead
-
-    head: nn.Module = TwoMLPHead(channels * 7**2, hidden)
-    return head
-
-
-def _box_predictor(hidden: int, num_labels: int) -> nn.Module:
-    from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
-
-    predictor: nn.Module = FastRCNNPredictor(hidden, num_labels)
-    return predictor
+    return OwnSize(1, 1, list(mean), list(std))
 
 
 def _freeze_norm(module: nn.Module) -> None:

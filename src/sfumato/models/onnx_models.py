@@ -8,7 +8,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from sfumato._core.checks import check_choice
+from sfumato._core.checks import are_probabilities, check_choice
+from sfumato._core.exports import optional
+from sfumato._core.files import checked_file
 
 Outputs = Literal["logits", "probabilities"]
 _TYPES = {
@@ -30,11 +32,6 @@ class OnnxModel(nn.Module):
             are held; a fixed N is met by padding.
         outputs: what the file's output is. Probabilities become their logarithms, which serve as
             logits.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ImportError: onnxruntime is not installed.
-        ValueError: a file that onnxruntime can't read, or of another form.
     """
 
     def __init__(self, file: str | Path, *, outputs: Outputs = "logits") -> None:
@@ -76,8 +73,9 @@ class OnnxModel(nn.Module):
     def _logits(self, output: Tensor) -> Tensor:
         values = output.float()
         if self.outputs == "probabilities":
+            # The logarithm of 0 would make differences of logits nan.
             return values.clamp_min(torch.finfo(values.dtype).tiny).log()
-        if len(values) and is_distribution(values):
+        if are_probabilities(values):
             raise ValueError(
                 f"{self.file}: the outputs are probabilities (no one is negative, and each row "
                 "sums to 1), where logits were expected: say outputs: probabilities"
@@ -99,27 +97,17 @@ class OnnxModel(nn.Module):
             raise TypeError(f"{self.file}: takes images of {self._dtype}, got {images.dtype}")
 
 
-def is_distribution(values: Tensor) -> bool:
-    """Whether every row is one of probabilities; as logits, such rows are hardly ever meant."""
-    sums = values.double().sum(1)
-    return bool((values >= 0).all()) and bool(((sums - 1).abs() < 1e-3).all())
-
-
 def _open(file: Path) -> Any:
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such ONNX file")
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ImportError(
-            f"{file}: networks in ONNX files need onnxruntime: "
-            "python3 -m pip install 'sfumato[export]'"
-        ) from None
+    onnxruntime = optional("onnxruntime", f"{file}: networks in ONNX files need", "export")
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = torch.get_num_threads()
     settings.log_severity_level = 3  # errors; how it divides a graph is nobody's concern here
     try:
-        return onnxruntime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            checked_file(file), settings, providers=["CPUExecutionProvider"]
+        )
     except Exception as error:  # its errors share no class but that of all
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{file}: onnxruntime can't read it: {reason}") from None

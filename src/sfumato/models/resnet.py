@@ -1,35 +1,38 @@
-"""Residual networks of the papers for small and large images.
-
-Deep Residual Learning for Image Recognition, He et al., CVPR 2016; Aggregated Residual
-Transformations, Xie et al., CVPR 2017; Wide Residual Networks, Zagoruyko & Komodakis, BMVC 2016.
-"""
+"""Residual networks of the papers: ResNet, Wide ResNet and ResNeXt-29."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-import torch
 from torch import nn
 
 from sfumato._core.checks import check_choice, check_integer
-from sfumato.features import add_blur_pool
-from sfumato.models.heads import Head, classifier
-from sfumato.models.network import StagedNetwork
-from sfumato.models.parts import Activation, Norm, Parts, SmoothOptions, convolution
-from sfumato.models.residual import (
+from sfumato.models.layers import (
+    Activation,
+    BlurPool,
     Conv,
+    Head,
+    LayerOptions,
+    Norm,
+    SmoothOptions,
+    StagedNetwork,
     basic_convolutions,
     bottleneck_convolutions,
+    classifier,
+    convolution,
     preactivation_block,
     residual_block,
+    with_blur_pool,
 )
 
 Stem = Literal["cifar", "imagenet"]
 Kind = Literal["standard", "preactivation", "resnext", "wide"]
 Depth = Literal[8, 14, 18, 34, 50, 101]
+
+_STAGES = 3  # of the networks for small images
 
 _BLOCKS: dict[int, tuple[int, ...]] = {
     8: (1, 1, 1),
@@ -54,7 +57,7 @@ def resnet(
     dropout: float = 0.0,
     head: Head = "gap",
     activation: Activation = "relu",
-    blur_pool: bool | Literal["adaptive"] | None = None,
+    blur_pool: BlurPool = None,
 ) -> StagedNetwork:
     """A residual network; depths 8 and 14 have three stages, the others four.
 
@@ -74,13 +77,10 @@ def resnet(
             mapping such as {"stages": [3], "kernel": (1, 2, 1)} says where and how.
         dropout: rate of one dropout layer in each block, before its last convolution. The paper
             takes 0.3 for CIFAR and 0.05 for ImageNet.
-        head: the classifier; see `sfumato.models.heads`.
+        head: the classifier; see `sfumato.models.layers`.
         activation: `relu` or `relu6`.
         blur_pool: whether to blur before each subsampling, "adaptive" with kernels made from the
             map; see `sfumato.features.add_blur_pool`.
-
-    Raises:
-        ValueError: unknown choice, or a depth that `kind` does not have.
 
     Example:
         >>> model = resnet(8, num_classes=10, width=16)
@@ -95,48 +95,51 @@ def resnet(
     check_choice("kind", kind, get_args(Kind))
     check_integer("width", width, low=1)
     check_integer("in_channels", in_channels, low=1)
-    check_choice("blur_pool", blur_pool, (None, False, True, "adaptive"))
-    parts = Parts(norm, activation, dropout, smooth)
+    shared = LayerOptions(norm, activation, dropout, smooth)
     before = kind == "preactivation"
-    stages, features = _stages(depth, width, kind, parts)
-    end = _end(head, features, num_classes, width, stem)
+    of_block = _convolutions(depth, kind, width)
+    stages, features = _stages(
+        _BLOCKS[depth], lambda n, stride: of_block(width * 2**n, stride), width, shared, before
+    )
+    side = 7 if stem == "imagenet" else 4
+    options: dict[str, Any] = {"hidden": 64 * width, "side": side, "activation": activation}
+    end = classifier(head, features, num_classes, **options)
     if before:
-        normed = OrderedDict(norm=parts.norm_layer(features), activation=parts.activation_layer())
-        end = nn.Sequential(OrderedDict(**normed, **dict(end.named_children())))
-    network = StagedNetwork(_stem(stem, in_channels, width, parts, bare=before), stages, end)
-    if not blur_pool:
-        return network
-    image = torch.zeros(1, in_channels, 64, 64)
-    return add_blur_pool(network, adaptive=blur_pool == "adaptive", example=image)
+        end = shared.activated(features, end)
+    network = StagedNetwork(_stem(stem, in_channels, width, shared, bare=before), stages, end)
+    return with_blur_pool(network, blur_pool, in_channels, 64)
 
 
-def _stages(depth: int, width: int, kind: Kind, parts: Parts) -> tuple[list[nn.Module], int]:
-    convolutions = _convolutions(depth, width, kind)
-    counts = _BLOCKS[depth]
+def _stages(
+    counts: Sequence[int],
+    convolutions: Callable[[int, int], list[Conv]],
+    inputs: int,
+    shared: LayerOptions,
+    before: bool,
+) -> tuple[list[nn.Module], int]:
+    """Stages of so many blocks, whose convolutions follow from stage and stride, and channels."""
     stages: list[nn.Module] = []
-    inputs = width
     for number, count in enumerate(counts):
-        usually = kind != "preactivation" or number < len(counts) - 1
-        smooths = parts.smooths(number + 1, len(counts), usually=usually)
+        # The last pre-activation block hands a raw map to the norm before the head.
+        usually = not before or number < len(counts) - 1
+        smooths = shared.smooths(number + 1, len(counts), usually=usually)
         blocks: OrderedDict[str, nn.Module] = OrderedDict()
         for block in range(count):
-            stride = 2 if number > 0 and block == 0 else 1
-            convs = convolutions(width * 2**number, stride)
-            if kind == "preactivation":
-                blocks[str(block)] = preactivation_block(inputs, convs, parts)
+            convs = convolutions(number, 2 if number > 0 and block == 0 else 1)
+            if before:
+                blocks[str(block)] = preactivation_block(inputs, convs, shared)
             else:
-                hands_over = block == count - 1 and smooths and parts.smooth_activates
-                blocks[str(block)] = residual_block(inputs, convs, parts, activate=not hands_over)
+                hands_over = block == count - 1 and smooths and shared.smooth_activates
+                blocks[str(block)] = residual_block(inputs, convs, shared, activate=not hands_over)
             inputs = convs[-1].outputs
         if smooths:
-            inplace = kind == "preactivation" or parts.smooth_activates
-            blocks.update(parts.smooth_layer(inplace=inplace))
+            blocks.update(shared.smooth_layer(inplace=before or shared.smooth_activates))
         stages.append(nn.Sequential(blocks))
     return stages, inputs
 
 
-def _convolutions(depth: int, width: int, kind: Kind) -> Callable[[int, int], list[Conv]]:
-    """What gives the convolutions of a block from its channels and stride."""
+def _convolutions(depth: int, kind: Kind, width: int) -> Callable[[int, int], list[Conv]]:
+    """Return a function from channels and stride to the convolutions of a block."""
     if depth < 50:
         if kind in ("resnext", "wide"):
             raise ValueError(f"kind {kind!r} has bottlenecks: depth must be 50 or 101, got {depth}")
@@ -148,21 +151,123 @@ def _convolutions(depth: int, width: int, kind: Kind) -> Callable[[int, int], li
     return partial(bottleneck_convolutions, inner=2.0 if kind == "wide" else 1.0)
 
 
-def _stem(kind: Stem, in_channels: int, width: int, parts: Parts, *, bare: bool) -> nn.Sequential:
+def _stem(
+    kind: Stem, in_channels: int, width: int, shared: LayerOptions, *, bare: bool
+) -> nn.Sequential:
     """`bare` leaves norm and activation of the small stem to the first pre-activation block."""
     if kind == "cifar":
         conv = convolution(in_channels, width, 3)
         return nn.Sequential(
-            conv, *([] if bare else [parts.norm_layer(width), parts.activation_layer()])
+            conv, *([] if bare else [shared.norm_layer(width), shared.activation_layer()])
         )
     return nn.Sequential(
         convolution(in_channels, width, 7, 2),
-        parts.norm_layer(width),
-        parts.activation_layer(),
+        shared.norm_layer(width),
+        shared.activation_layer(),
         nn.MaxPool2d(3, 2, padding=1),
     )
 
 
-def _end(head: Head, features: int, num_classes: int, width: int, stem: Stem) -> nn.Sequential:
-    side = 7 if stem == "imagenet" else 4
-    return classifier(head, features, num_classes, hidden=64 * width, side=side)
+def wide_resnet(
+    depth: int = 40,
+    *,
+    num_classes: int,
+    widen: int = 2,
+    in_channels: int = 3,
+    norm: Norm = "batch",
+    smooth: bool | SmoothOptions = False,
+    dropout: float = 0.0,
+    head: Head = "gap",
+    activation: Activation = "relu",
+) -> StagedNetwork:
+    """A Wide ResNet: pre-activation blocks with 16, 32 and 64 times `widen` channels.
+
+    Args:
+        depth: number of weighted layers, 6n + 4 for n blocks a stage: 16, 22, 28, 40 ...
+        num_classes: number of logits.
+        widen: factor of the channels; WRN-40-2 has 2.
+        in_channels: channels of the images.
+        norm: `batch`, or `group` where batches are small or split between processes.
+        smooth: True adds spatial smoothing after each stage but the last; a mapping says where and
+            how, see `SmoothOptions`.
+        dropout: rate of one dropout layer in each block, before its last convolution.
+        head: the classifier; see `sfumato.models.layers`.
+        activation: `relu` or `relu6`.
+
+    Example:
+        >>> sum(p.numel() for p in wide_resnet(40, num_classes=10).parameters())
+        2243546
+
+    Reference:
+        Zagoruyko & Komodakis 2016, Table 1; named in mollification, footnote 2.
+    """
+    check_integer("depth", depth, low=10)
+    check_integer("widen", widen, low=1)
+    if (depth - 4) % 6:
+        raise ValueError(f"depth must be 6n + 4, as 16, 22, 28 or 40, got {depth}")
+    shared = LayerOptions(norm, activation, dropout, smooth)
+    stages, features = _stages(
+        [(depth - 4) // 6] * _STAGES,
+        lambda n, stride: basic_convolutions(16 * widen * 2**n, stride),
+        16,
+        shared,
+        True,
+    )
+    end = classifier(head, features, num_classes, side=4, activation=activation)
+    check_integer("in_channels", in_channels, low=1)
+    stem = nn.Sequential(convolution(in_channels, 16, 3))
+    return StagedNetwork(stem, stages, shared.activated(features, end))
+
+
+def resnext(
+    depth: int = 29,
+    *,
+    num_classes: int,
+    cardinality: int = 4,
+    group_width: int = 32,
+    in_channels: int = 3,
+    norm: Norm = "batch",
+    smooth: bool | SmoothOptions = False,
+    dropout: float = 0.0,
+    head: Head = "gap",
+    activation: Activation = "relu",
+) -> StagedNetwork:
+    """A ResNeXt for small images: bottlenecks with grouped convolutions, 256, 512, 1024 channels.
+
+    Args:
+        depth: number of weighted layers, 9n + 2 for n blocks a stage: 29, 38, 47 ...
+        num_classes: number of logits.
+        cardinality: groups of each 3x3 convolution.
+        group_width: channels of each group in the first stage; the others double them.
+        in_channels: channels of the images.
+        norm: `batch`, or `group` where batches are small or split between processes.
+        smooth: True adds spatial smoothing after each stage; a mapping says where and how, see
+            `SmoothOptions`.
+        dropout: rate of one dropout layer in each block, before its last convolution.
+        head: the classifier; see `sfumato.models.layers`.
+        activation: `relu` or `relu6`.
+
+    Example:
+        >>> sum(p.numel() for p in resnext(num_classes=10).parameters())
+        6807882
+
+    Reference:
+        Xie et al. 2017, Section 5.2 (8 and 16 groups of 64); four groups of 32 are the ResNeXt-29
+        (32x4) of robustness studies on CIFAR-C, named in mollification, footnote 2.
+    """
+    check_integer("depth", depth, low=11)
+    check_integer("cardinality", cardinality, low=1)
+    check_integer("group_width", group_width, low=1)
+    check_integer("in_channels", in_channels, low=1)
+    if (depth - 2) % 9:
+        raise ValueError(f"depth must be 9n + 2, as 29, 38 or 47, got {depth}")
+    shared = LayerOptions(norm, activation, dropout, smooth)
+    block = partial(bottleneck_convolutions, groups=cardinality, inner=group_width / 64)
+    stages, features = _stages(
+        [(depth - 2) // 9] * _STAGES, lambda n, s: block(64 * 2**n, s), 64, shared, False
+    )
+    stem = nn.Sequential(
+        convolution(in_channels, 64, 3), shared.norm_layer(64), shared.activation_layer()
+    )
+    end = classifier(head, features, num_classes, side=4, activation=activation)
+    return StagedNetwork(stem, stages, end)

@@ -14,7 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sfumato._core.checks import check_integer
-from sfumato.models.parts import Activation, Norm, Parts, SmoothOptions, convolution
+from sfumato.models.layers import (
+    Activation,
+    LayerOptions,
+    Norm,
+    SmoothOptions,
+    begin_convolutions,
+    convolution,
+)
 
 _DROPOUTS_EACH_WAY = 3
 
@@ -40,9 +47,7 @@ class UNet(nn.Module):
         self.middle = middle
         self.decoder = nn.ModuleList(decoder)
         self.head = head
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        begin_convolutions(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (N, num_classes, H, W) of images (N, in_channels, H, W)."""
@@ -63,8 +68,7 @@ class UNet(nn.Module):
             # To the size of the skip, which an odd height or width doesn't reach by doubling.
             x = F.interpolate(x, size=skip.shape[-2:], mode="nearest")
             x = block(torch.cat([skip, x], 1))
-        logits: Tensor = self.head(x)
-        return logits
+        return self.head(x)
 
 
 def unet(
@@ -112,17 +116,17 @@ def unet(
     check_integer("in_channels", in_channels, low=1)
     check_integer("width", width, low=1)
     check_integer("depth", depth, low=1)
-    parts = Parts(norm=norm, activation=activation, dropout=dropout, smooth=smooth)
+    shared = LayerOptions(norm=norm, activation=activation, dropout=dropout, smooth=smooth)
     widths = [width * 2**level for level in range(depth + 1)]
     inputs = [in_channels, *widths[:-1]]
     deep = depth + 1 - _DROPOUTS_EACH_WAY
     down = [
-        _block(parts, inputs[level], widths[level], drops=level >= deep)
+        _block(shared, inputs[level], widths[level], drops=level >= deep)
         for level in range(depth + 1)
     ]
     up = [
         _block(
-            parts,
+            shared,
             widths[level] + widths[level + 1],
             widths[level],
             drops=depth - level <= _DROPOUTS_EACH_WAY,
@@ -131,22 +135,22 @@ def unet(
     ]
     none: OrderedDict[str, nn.Module] = OrderedDict()
     smooths = [
-        nn.Sequential(parts.smooth_layer(inplace=False) if parts.smooths(level, depth) else none)
+        nn.Sequential(shared.smooth_layer(inplace=False) if shared.smooths(level, depth) else none)
         for level in range(1, depth + 1)
     ]
     return UNet(down[:-1], smooths, down[-1], up, nn.Conv2d(width, num_classes, 1))
 
 
-def _block(parts: Parts, inputs: int, outputs: int, *, drops: bool) -> nn.Sequential:
+def _block(shared: LayerOptions, inputs: int, outputs: int, *, drops: bool) -> nn.Sequential:
     """Two convolutions, each with norm and activation, and dropout behind them."""
     return nn.Sequential(
         OrderedDict(
             conv1=convolution(inputs, outputs, 3),
-            norm1=parts.norm_layer(outputs),
-            act1=parts.activation_layer(),
+            norm1=shared.norm_layer(outputs),
+            act1=shared.activation_layer(),
             conv2=convolution(outputs, outputs, 3),
-            norm2=parts.norm_layer(outputs),
-            act2=parts.activation_layer(),
-            **(parts.dropout_layer() if drops else {}),
+            norm2=shared.norm_layer(outputs),
+            act2=shared.activation_layer(),
+            **(shared.dropout_layer() if drops else {}),
         )
     )

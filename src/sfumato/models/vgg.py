@@ -1,25 +1,29 @@
-"""VGG networks, plain stacks of 3x3 convolutions and max pooling.
-
-Very Deep Convolutional Networks for Large-Scale Image Recognition, Simonyan & Zisserman, ICLR 2015.
-"""
+"""Plain stacks of convolutions: VGG and the All Convolutional Net."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-import torch
 from torch import nn
 
 from sfumato._core.checks import check_choice, check_integer
-from sfumato.features import add_blur_pool
-from sfumato.models.heads import Head, classifier, reads_the_map
-from sfumato.models.network import StagedNetwork
-from sfumato.models.parts import Activation, Norm, Parts, SmoothOptions, convolution
+from sfumato.models.layers import (
+    Activation,
+    BlurPool,
+    Head,
+    LayerOptions,
+    Norm,
+    SmoothOptions,
+    StagedNetwork,
+    classifier,
+    convolution,
+    reads_the_map,
+    with_blur_pool,
+)
 from sfumato.models.resnet import Stem
 
 Kind = Literal["standard", "preactivation"]
-
 _CONVOLUTIONS: dict[int, tuple[int, ...]] = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 _WIDTHS = (1, 2, 4, 8, 8)
 
@@ -37,7 +41,7 @@ def vgg(
     dropout: float = 0.0,
     head: Head = "mlp",
     activation: Activation = "relu",
-    blur_pool: bool | Literal["adaptive"] | None = None,
+    blur_pool: BlurPool = None,
 ) -> StagedNetwork:
     """A VGG network with normalisation; five stages, max pooling at the start of all but the first.
 
@@ -60,9 +64,6 @@ def vgg(
         blur_pool: whether to blur before each subsampling, "adaptive" with kernels made from the
             map; see `sfumato.features.add_blur_pool`.
 
-    Raises:
-        ValueError: unknown choice.
-
     Example:
         >>> model = vgg(16, num_classes=10, width=8, head="gap", smooth=True)
         >>> model.stages[0].smooth.blur
@@ -76,36 +77,32 @@ def vgg(
     check_choice("kind", kind, get_args(Kind))
     check_integer("width", width, low=1)
     check_integer("in_channels", in_channels, low=1)
-    check_choice("blur_pool", blur_pool, (None, False, True, "adaptive"))
-    parts = Parts(norm, activation, dropout, smooth)
+    shared = LayerOptions(norm, activation, dropout, smooth)
     before = kind == "preactivation"
     stages: list[nn.Module] = []
     inputs = in_channels
     for number, count in enumerate(_CONVOLUTIONS[depth]):
         channels = width * _WIDTHS[number]
-        smooths = parts.smooths(number + 1, len(_WIDTHS))
+        smooths = shared.smooths(number + 1, len(_WIDTHS))
         pool = number > 0
-        stages.append(_stage(inputs, channels, count, parts, before, pool=pool, smooths=smooths))
+        stages.append(_stage(inputs, channels, count, shared, before, pool=pool, smooths=smooths))
         inputs = channels
-    end: OrderedDict[str, nn.Module] = OrderedDict()
-    if before:
-        end.update(norm=parts.norm_layer(inputs), activation=parts.activation_layer())
-    if reads_the_map(head):
-        end["maxpool"] = nn.MaxPool2d(2)
     side = 7 if stem == "imagenet" else 1
-    end.update(classifier(head, inputs, num_classes, hidden=64 * width, side=side).named_children())
-    network = StagedNetwork(nn.Identity(), stages, nn.Sequential(end))
-    if not blur_pool:
-        return network
-    image = torch.zeros(1, in_channels, 32 * side, 32 * side)
-    return add_blur_pool(network, adaptive=blur_pool == "adaptive", example=image)
+    options: dict[str, Any] = {"hidden": 64 * width, "side": side, "activation": activation}
+    end = classifier(head, inputs, num_classes, **options)
+    if reads_the_map(head):
+        end = nn.Sequential(OrderedDict(maxpool=nn.MaxPool2d(2), **dict(end.named_children())))
+    if before:
+        end = shared.activated(inputs, end)
+    network = StagedNetwork(nn.Identity(), stages, end)
+    return with_blur_pool(network, blur_pool, in_channels, 32 * side)
 
 
 def _stage(
     inputs: int,
     channels: int,
     count: int,
-    parts: Parts,
+    shared: LayerOptions,
     before: bool,
     *,
     pool: bool,
@@ -115,33 +112,89 @@ def _stage(
     if pool:
         layers["pool"] = nn.MaxPool2d(2)
     # Dropout comes between the last activation and the smoothing layer.
-    hands_over = smooths and parts.smooth_activates and not parts.dropout
+    hands_over = smooths and shared.smooth_activates and not shared.dropout
     for number in range(1, count + 1):
-        if before:
-            layers[f"block{number}"] = _preactivation_block(inputs, channels, parts)
-        else:
-            activate = number < count or not hands_over
-            layers[f"block{number}"] = _block(inputs, channels, parts, activate=activate)
+        activate = number < count or not hands_over
+        block = _block(inputs, channels, shared, before=before, activate=activate)
+        layers[f"block{number}"] = block
         inputs = channels
     if smooths:
-        layers.update(parts.smooth_layer(inplace=before or hands_over))
+        layers.update(shared.smooth_layer(inplace=before or hands_over))
     return nn.Sequential(layers)
 
 
-def _block(inputs: int, channels: int, parts: Parts, *, activate: bool) -> nn.Sequential:
+def _block(
+    inputs: int, channels: int, shared: LayerOptions, *, before: bool, activate: bool
+) -> nn.Sequential:
+    """Norm and activation stand before the convolution or behind it, and dropout is last."""
     layers: OrderedDict[str, nn.Module] = OrderedDict()
+    layers["norm"] = shared.norm_layer(inputs if before else channels)
+    if before or activate:
+        layers["activation"] = shared.activation_layer()
     layers["conv"] = convolution(inputs, channels, 3)
-    layers["norm"] = parts.norm_layer(channels)
-    if activate:
-        layers["activation"] = parts.activation_layer()
-    layers.update(parts.dropout_layer())
+    if not before:
+        layers.move_to_end("conv", last=False)
+    layers.update(shared.dropout_layer())
     return nn.Sequential(layers)
 
 
-def _preactivation_block(inputs: int, channels: int, parts: Parts) -> nn.Sequential:
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
-    layers["norm"] = parts.norm_layer(inputs)
-    layers["activation"] = parts.activation_layer()
-    layers["conv"] = convolution(inputs, channels, 3)
-    layers.update(parts.dropout_layer())
-    return nn.Sequential(layers)
+# Of each stage the convolutions as (factor of the width, size); the first of later stages strides.
+_STAGES = (((1, 3), (1, 3)), ((1, 3), (2, 3), (2, 3)), ((2, 3), (2, 3), (2, 1)))
+
+
+def allconv(
+    *,
+    num_classes: int,
+    width: int = 96,
+    in_channels: int = 3,
+    norm: Norm = "batch",
+    smooth: bool | SmoothOptions = False,
+    dropout: float = 0.0,
+    head: Head = "gap",
+    activation: Activation = "relu",
+) -> StagedNetwork:
+    """All-CNN-C with normalisation: eight convolutions in three stages, then one for the classes.
+
+    Args:
+        num_classes: number of logits.
+        width: channels at full resolution, later twice as many. The paper's 96.
+        in_channels: channels of the images.
+        norm: `batch`, or `group` where batches are small or split between processes.
+        smooth: True adds spatial smoothing after each stage; a mapping says where and how, see
+            `SmoothOptions`.
+        dropout: rate of a dropout layer after each stage; the paper's 0.5.
+        head: the classifier; `gap` is the paper's 1x1 convolution and mean, in the other order,
+            which gives the same logits but for the ReLU in between.
+        activation: `relu` or `relu6`.
+
+    Example:
+        >>> sum(p.numel() for p in allconv(num_classes=10).parameters())
+        1370986
+
+    Reference:
+        Springenberg et al. 2015, Table 1 (base model C) and Section 3; named in mollification,
+        footnote 2.
+
+    Differs: the paper has biases and no norm. The form of robustness studies on CIFAR-C has maximum
+    pooling, sigmoid-gated units and a second 1x1 convolution.
+    """
+    check_integer("width", width, low=1)
+    check_integer("in_channels", in_channels, low=1)
+    shared = LayerOptions(norm, activation, dropout, smooth)
+    stages: list[nn.Module] = []
+    inputs = in_channels
+    for number, convolutions in enumerate(_STAGES):
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for place, (factor, size) in enumerate(convolutions, 1):
+            stride = 2 if number > 0 and place == 1 else 1
+            layers[f"conv{place}"] = convolution(inputs, factor * width, size, stride)
+            layers[f"norm{place}"] = shared.norm_layer(factor * width)
+            layers[f"activation{place}"] = shared.activation_layer()
+            inputs = factor * width
+        layers.update(shared.dropout_layer())
+        if shared.smooths(number + 1, len(_STAGES)):
+            layers.update(shared.smooth_layer(inplace=False))
+        stages.append(nn.Sequential(layers))
+    return StagedNetwork(
+        nn.Identity(), stages, classifier(head, inputs, num_classes, side=4, activation=activation)
+    )

@@ -1,4 +1,4 @@
-"""Weights from files into networks: what fits, what doesn't, and what to do about it."""
+"""Load weights from files into networks, and find the layer that gives the logits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,109 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfumato.models.final_layer import final_parameters
+from sfumato._core.exports import optional
+from sfumato._core.files import check_torch_file, checked_file, open_file
+
+
+def final_layers(network: nn.Module) -> list[str]:
+    """Names of the modules whose outputs are the logits, usually one.
+
+    These are the last convolution or linear layer in the order of the modules, and those just
+    before it with the same shape of weights: LR-ASPP adds up two, a distilled transformer has two.
+    """
+    layers = [
+        (name, part)
+        for name, part in network.named_modules()
+        if isinstance(part, nn.Linear | nn.modules.conv._ConvNd)
+    ]
+    if not layers:
+        raise ValueError(
+            f"{type(network).__name__} has no linear or convolutional layer, so nothing in it can "
+            "be told to give the logits"
+        )
+    last = layers[-1][1]
+    found: list[str] = []
+    for name, part in reversed(layers):
+        if type(part) is not type(last) or not _alike(part, last):
+            break
+        found.insert(0, name)
+    return found
+
+
+class HeadFeatures:
+    """Takes the features before the layer that gives the logits, in whatever passes are made.
+
+    Features with places are averaged over them, (B, D, ...) to (B, D); where the layer takes
+    tokens, (B, T, D), over the tokens.
+
+    Args:
+        network: the network.
+        layer: name of the layer, as in `named_modules()`; the last of `final_layers` by default,
+            which holds for the networks here and those of torchvision and timm.
+
+    Example:
+        >>> from sfumato.models import resnet
+        >>> network = resnet(8, num_classes=10, width=4).eval()
+        >>> with HeadFeatures(network) as head:
+        ...     logits = network(torch.zeros(2, 3, 32, 32))
+        >>> head.taken[0].shape
+        torch.Size([2, 16])
+    """
+
+    def __init__(self, network: nn.Module, layer: str | None = None) -> None:
+        known = dict(network.named_modules())
+        if layer is None:
+            try:
+                layer = final_layers(network)[-1]
+            except ValueError as error:
+                raise ValueError(f"no features found: {error}. Name the layer") from None
+        # A network may be wrapped, which puts a prefix before the names of its modules.
+        found = [name for name in known if name == layer or name.endswith(f".{layer}")]
+        if len(found) != 1 and layer not in known:
+            raise ValueError(
+                f"{type(network).__name__} has {len(found) or 'no'} modules {layer!r} to take "
+                f"features before; its last ones are {', '.join(list(known)[-3:])}"
+            )
+        self._layer = known[layer if layer in known else found[0]]
+        self.taken: list[Tensor] = []
+
+    def __enter__(self) -> HeadFeatures:
+        self._hook = self._layer.register_forward_pre_hook(self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+    def _take(self, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        values: Tensor = inputs[0].detach()
+        if values.ndim > 2:
+            is_last = isinstance(layer, nn.Linear)
+            values = values.flatten(1, -2).mean(1) if is_last else values.flatten(2).mean(2)
+        self.taken.append(values)
+
+
+def final_parameters(network: nn.Module) -> set[str]:
+    """Names of the parameters of `final_layers`.
+
+    Example:
+        >>> from sfumato.models import resnet
+        >>> sorted(final_parameters(resnet(8, num_classes=10, width=4)))
+        ['head.linear.bias', 'head.linear.weight']
+    """
+    return {
+        f"{layer}.{name}" if layer else name
+        for layer in final_layers(network)
+        for name, _ in network.get_submodule(layer).named_parameters()
+    }
+
+
+def _alike(part: nn.Module, last: nn.Module) -> bool:
+    """True if both give as many outputs: linear ones of as many inputs, others of equal kernels."""
+    ours, theirs = (each.get_parameter("weight").shape for each in (part, last))
+    if isinstance(last, nn.Linear):
+        return ours == theirs
+    return (ours[0], ours[2:]) == (theirs[0], theirs[2:])
+
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 # Where training scripts put the state dict beside other things, and what wrappers put before keys.
@@ -25,10 +127,6 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         path: a `.safetensors` file, or a `.pt`, `.pth`, `.bin` or `.ckpt` file of tensors: a state
             dict, or a mapping that has one under `state_dict`, `model_state_dict` or `model`.
 
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: another kind of file, or one that holds more than tensors.
-
     Example:
         >>> read_weights("resnet.safetensors")  # doctest: +SKIP
     """
@@ -41,27 +139,26 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 
 
 def _read_safetensors(file: Path) -> dict[str, Tensor]:
+    optional("safetensors", f"weights {file} need", "study")
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-    except ImportError as error:
-        raise ImportError(
-            f"weights {file} need safetensors: python3 -m pip install 'sfumato[study]'"
-        ) from error
-    try:
-        return load_file(file)
+        return load_file(checked_file(file))
     except SafetensorError as error:
         raise ValueError(f"weights {file}: no whole safetensors file: {error}") from None
 
 
 def _read_pickled(file: Path) -> dict[str, Tensor]:
     try:
-        content: Any = torch.load(file, weights_only=True, map_location="cpu")
+        with open_file(file) as opened:
+            check_torch_file(opened)
+            content: Any = torch.load(opened, weights_only=True, map_location="cpu")
     except MemoryError:
         raise
     except Exception as error:  # of the archive or of pickle: torch lets all pass
         raise ValueError(
-            f"weights {file} hold more than tensors, or are damaged "
+            f"weights {file} hold more than tensors, or are unreadable "
             f"({' '.join(str(error).split())[:120]}). Only tensors are read, because other content "
             "could run code: save them with torch.save(network.state_dict(), FILE)"
         ) from None
@@ -94,9 +191,6 @@ def fit_weights(network: nn.Module, weights: Mapping[str, Tensor], source: str) 
     Returns:
         The names that were left out, those of the final layer, or nothing.
 
-    Raises:
-        ValueError: names are missing or unexpected, or shapes differ elsewhere; all are listed.
-
     Example:
         >>> from sfumato.models import resnet
         >>> ten, three = (resnet(8, num_classes=n, width=4) for n in (10, 3))
@@ -108,7 +202,9 @@ def fit_weights(network: nn.Module, weights: Mapping[str, Tensor], source: str) 
     shared = own.keys() & given.keys()
     reshaped = {key for key in shared if own[key].shape != given[key].shape}
     head = final_parameters(network)
-    left_out = reshaped & head if all(_same_inputs(own[k], given[k]) for k in reshaped) else set()
+    # Of a layer for other classes nothing but the number of outputs differs.
+    is_head = all(own[key].ndim and own[key].shape[1:] == given[key].shape[1:] for key in reshaped)
+    left_out = reshaped & head if is_head else set()
     missing = [key for key in own if key not in given and not key.endswith("num_batches_tracked")]
     problems = {
         "missing in the file": missing,
@@ -129,14 +225,10 @@ def fit_weights(network: nn.Module, weights: Mapping[str, Tensor], source: str) 
     return sorted(left_out)
 
 
-def _same_inputs(ours: Tensor, theirs: Tensor) -> bool:
-    """Whether two tensors differ in the number of outputs only."""
-    return ours.ndim > 0 and ours.shape[1:] == theirs.shape[1:]
-
-
 def _unwrapped(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights without a prefix that all names have and none of the network's."""
     found = dict(weights)
+    # One wrapper may be inside another.
     for prefix in _WRAPPERS:
         every = bool(found) and all(key.startswith(prefix) for key in found)
         if every and not any(key.startswith(prefix) for key in own):

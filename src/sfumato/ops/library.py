@@ -1,25 +1,26 @@
-"""The compiled kernels: which are loaded, which tensors they can be given, how they are called.
-
-The kernels share PyTorch's own pool of threads: they name OpenMP's functions without linking a
-second OpenMP, so that the one PyTorch has loaded answers.
-"""
+"""Load the compiled kernels, describe tensors to them, and call those under the metrics."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from sfumato._core.tracing import is_watched
+from sfumato._core.checks import is_traced
 from sfumato.ops.sources import sources_id
 
 # Old compilers don't know the higher levels; the best that was made is taken.
 _LEVELS = {"AVX512": ("avx512", "avx2", "base"), "AVX2": ("avx2", "base")}
+
 # Fewer elements than this aren't worth waking a thread; PyTorch's own measure.
 GRAIN = 1 << 15
+
 # What there are kernels for.
 REAL = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}
 _SUFFIXES = {torch.float32: "_float", torch.float64: "_double"}
@@ -35,6 +36,7 @@ def library() -> ctypes.CDLL | None:
     for level in _LEVELS.get(torch.backends.cpu.get_cpu_capability(), ("base",)):
         try:
             kernels = ctypes.CDLL(str(folder / f"kernels-{level}.so"))
+        # Not made by this compiler, or not loadable here: the next level is as right.
         except OSError:
             continue
         kernels.sources.restype = ctypes.c_char_p
@@ -56,17 +58,16 @@ def call(kernel: str, dtype: torch.dtype, job: ctypes.Structure) -> int:
     if kernels is None:
         raise RuntimeError(f"there is no kernel {kernel}; ask is_within_reach first")
     # As an attribute the function is looked up once, as an item each time.
-    result: int = getattr(kernels, kernel + _SUFFIXES[dtype])(ctypes.byref(job))
-    return result
+    return getattr(kernels, kernel + _SUFFIXES[dtype])(ctypes.byref(job))
 
 
 def threads(elements: int) -> int:
-    """How many of PyTorch's threads to use for so many elements."""
+    """Choose how many of PyTorch's threads to use for so many elements."""
     return max(1, min(torch.get_num_threads(), elements // GRAIN))
 
 
 def has_values(tensor: torch.Tensor) -> bool:
-    """Whether a kernel finds this tensor's values at its address.
+    """True if a kernel finds this tensor's values at its address.
 
     Not on another device, in a subclass, behind a pending negation (`.conj().imag`), in a tensor of
     zeros that has no memory, or in the batched tensors of `is_grads_batched`.
@@ -82,6 +83,135 @@ def has_values(tensor: torch.Tensor) -> bool:
 
 
 def is_within_reach(*tensors: torch.Tensor) -> bool:
-    """Whether kernels are there and can be given the addresses of these tensors' values."""
+    """True if kernels are there and can be given the addresses of these tensors' values."""
     # First, because torch.compile can't look behind the cache of `library`.
-    return not is_watched() and library() is not None and all(map(has_values, tensors))
+    return not is_traced() and library() is not None and all(map(has_values, tensors))
+
+
+class Shape(NamedTuple):
+    """Sizes of dense predictions.
+
+    Attributes:
+        samples: N.
+        classes: C.
+        positions: the product of the dimensions after the classes.
+        is_rows: whether the classes of an entry are neighbours in memory.
+    """
+
+    samples: int
+    classes: int
+    positions: int
+    is_rows: bool
+
+
+def dense(tensor: Tensor) -> tuple[Tensor, Shape]:
+    """(N, C, ...) without gaps in one of the two orders, copied if need be, and its sizes."""
+    samples, classes, *rest = tensor.shape
+    if not rest:
+        return tensor.contiguous(), Shape(samples, classes, 1, True)
+    positions = math.prod(rest)
+    is_last = tensor.movedim(1, -1).is_contiguous()
+    is_rows = is_last or positions == 1
+    return tensor if is_last else tensor.contiguous(), Shape(samples, classes, positions, is_rows)
+
+
+def in_order_of(tensor: Tensor, reference: Tensor) -> Tensor:
+    """The same values in the order in memory of a dense tensor of the same shape."""
+    if tensor.stride() == reference.stride():
+        return tensor
+    return torch.empty_like(reference, dtype=tensor.dtype).copy_(tensor)
+
+
+class Distribution(NamedTuple):
+    """Extremes, sum, label's probability and correctness of each entry; (N, ...) each.
+
+    Attributes:
+        largest, smallest, sum: over the classes.
+        own: the probability of the label.
+        correct: whether the label is the first class with the largest.
+    """
+
+    largest: Tensor
+    smallest: Tensor
+    sum: Tensor
+    own: Tensor
+    correct: Tensor
+
+
+class _DistributionJob(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("probs", "label", "correct", "numbers")),
+        *((name, ctypes.c_int64) for name in ("samples", "classes", "positions")),
+        *((name, ctypes.c_int32) for name in ("is_rows", "threads")),
+    )
+
+
+def read_distribution(probs: Tensor, label: Tensor) -> Distribution | None:
+    """One pass over (N, C, ...) probabilities; None where there is no kernel for them."""
+    if probs.dtype not in REAL or label.dtype != torch.int64 or probs.numel() == 0:
+        return None
+    if not is_within_reach(probs, label):
+        return None
+    probs, shape = dense(probs)
+    label = label.contiguous()
+    numbers = probs.new_empty((4, *label.shape))
+    correct = label.new_empty(label.shape, dtype=torch.bool)
+    pointers = [each.data_ptr() for each in (probs, label, correct, numbers)]
+    call("distribution", probs.dtype, _DistributionJob(*pointers, *shape, threads(probs.numel())))
+    largest, smallest, total, own = numbers.unbind(0)
+    return Distribution(largest, smallest, total, own, correct)
+
+
+class _HistogramJob(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("confidence", "log_likelihood", "correct", "sums")),
+        ("number", ctypes.c_int64),
+        ("cells", ctypes.c_int64),
+        ("slope", ctypes.c_double * 2),
+        ("start", ctypes.c_double * 2),
+    )
+
+
+def can_deposit(confidence: Tensor, sums: Tensor) -> bool:
+    """True if there is a kernel for these."""
+    within_reach = is_within_reach(confidence) and is_within_reach(sums)
+    is_known = confidence.dtype in REAL and sums.dtype == torch.float64
+    return within_reach and is_known and sums.is_contiguous()
+
+
+def deposit(
+    confidence: Tensor,
+    correct: Tensor,
+    log_likelihood: Tensor,
+    *,
+    slope: tuple[float, float],
+    start: tuple[float, float],
+    sums: Tensor,
+) -> None:
+    """Add predictions to the cells that they fall in.
+
+    Args:
+        confidence: (M,) with a kernel, see `can_deposit`.
+        correct: (M,) bool.
+        log_likelihood: (M,).
+        slope, start: of the two lines whose larger value is the number of the cell.
+        sums: (2 G + 1, 2) float64, changed in place: count and confidence of the wrong and of the
+            correct predictions of each cell, then log likelihood and its square.
+    """
+    confidence, correct = confidence.contiguous(), correct.contiguous()
+    log_likelihood = log_likelihood.to(confidence.dtype).contiguous()
+    job = _HistogramJob(
+        confidence.data_ptr(),
+        log_likelihood.data_ptr(),
+        correct.data_ptr(),
+        sums.data_ptr(),
+        len(confidence),
+        len(sums) // 2,
+        slope,
+        start,
+    )
+    lost = call("deposit", confidence.dtype, job)
+    if lost:
+        raise ValueError(
+            f"confidences must be numbers in [0, 1], got NaN or less than 0 for {lost} of them"
+        )

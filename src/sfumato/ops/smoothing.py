@@ -11,7 +11,7 @@ from sfumato.ops.library import REAL, call, is_within_reach, threads
 
 
 def can_smooth(z: Tensor) -> bool:
-    """Whether there is a kernel for this map: on the CPU, (N, C, H, W) in channels_last."""
+    """True if there is a kernel for this map: on the CPU, (N, C, H, W) in channels_last."""
     return (
         is_within_reach(z)
         and z.dtype in REAL
@@ -21,13 +21,8 @@ def can_smooth(z: Tensor) -> bool:
 
 
 def smooth_map(z: Tensor, temperature: float, upstream: Tensor | None = None) -> Tensor:
-    """Blur(Prob(z)) with the 2x2 box, tanh and zeros outside; or its gradient.
-
-    Args:
-        z: (N, C, H, W) for which `can_smooth` holds.
-        temperature: tau.
-        upstream: gradient of the output; then the gradient of z is returned.
-    """
+    """Blur(Prob(z)) with the 2x2 box, tanh and zeros outside; or its gradient."""
+    # The kernel walks both maps with one index, so their order in memory must agree.
     if upstream is not None:
         upstream = upstream.contiguous(memory_format=torch.channels_last)
     out = torch.empty_like(z, memory_format=torch.channels_last)

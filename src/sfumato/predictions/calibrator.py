@@ -1,43 +1,94 @@
-"""`Calibrator`: a fitted scaler as a small JSON file that any language can apply.
-
-docs/calibrators.md has the format and every equation.
-"""
+"""`Calibrator`: a fitted scaler as a JSON file, and the choice among all scalers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sfumato._core.arrays import like_input, to_tensor
-from sfumato.predictions.held_out import check_logits, check_probabilities
-from sfumato.predictions.isotonic import IsotonicScaler
-from sfumato.predictions.scaler import SMALLEST, Scaler
-from sfumato.predictions.spline import SplineScaler
-from sfumato.predictions.structured_matrix import StructuredMatrixScaler
-from sfumato.predictions.temperature import TemperatureScaler
-from sfumato.predictions.uniform_mixture import mixed_logarithm
-from sfumato.predictions.vector import VectorScaler
+from sfumato._core.checks import (
+    check_choice,
+    check_integer,
+    check_logit_values,
+    check_number,
+    check_open_share,
+    given_scores,
+    like_input,
+    to_labels,
+    to_outcomes,
+    to_scores,
+    to_tensor,
+)
+from sfumato._core.files import MOST_JSON, read_text
+from sfumato._core.seeds import fold_seed
+from sfumato._core.statistics import row_weights
+from sfumato.predictions.classwise import (
+    PLACE_FEATURES,
+    BetaScaler,
+    HistogramScaler,
+    IsotonicScaler,
+    LogisticScaler,
+    VennAbersScaler,
+    fit_place,
+    with_place,
+)
+from sfumato.predictions.scalers import (
+    HIGHEST,
+    LOWEST,
+    SMALLEST,
+    Scaler,
+    SplineScaler,
+    StructuredMatrixScaler,
+    TemperatureScaler,
+    UniformMixture,
+    VectorScaler,
+    check_logits,
+    check_probabilities,
+    ece_of_confidences,
+    fit_quietly,
+    mixed_logarithm,
+)
 
 FORMAT, VERSION = "sfumato calibrator", 1
+
 SCALERS: dict[str, Callable[[], Scaler]] = {  # from few parameters to many
     "temperature": TemperatureScaler,
+    "logistic": LogisticScaler,
+    "beta": BetaScaler,
     "spline": SplineScaler,
+    "logistic_spline": partial(LogisticScaler, pieces=6),
     "vector": VectorScaler,
+    "histogram": HistogramScaler,
     "isotonic": IsotonicScaler,
+    "venn_abers": VennAbersScaler,
     "matrix": StructuredMatrixScaler,
 }
-_BUFFERS = {
+# Tried where nobody says which.
+METHODS = ("temperature", "spline", "vector", "isotonic", "matrix")
+CONFIDENCE_METHODS = ("logistic", "beta", "logistic_spline", "isotonic")
+BY_PLACE = "logistic_by_place"  # a logistic map of confidence, position and size of a box
+
+_HIGHEST_PARAMETER = 1e30  # of a file: products with it stay finite, in single precision too
+
+_BUFFERS: dict[str, dict[str, str]] = {
     "none": {},
     "temperature": {"temperature": "_temperature"},
     "spline": {"knots": "knots", "slopes": "slopes"},
     "vector": {"scale": "scale", "bias": "bias"},
+    "logistic": {"slopes": "slopes", "knots": "knots", "bias": "bias"},
+    "logistic_spline": {"slopes": "slopes", "knots": "knots", "bias": "bias"},
+    "beta": {"coefficients": "coefficients"},
+    "histogram": {"edges": "edges", "found": "found"},
     "isotonic": {"stated": "stated", "found": "found"},
+    "venn_abers": {"scores": "scores", "lower": "lower", "upper": "upper"},
     "matrix": {"temperature": "temperature", "weight": "weight", "bias": "bias"},
 }
 
@@ -58,6 +109,10 @@ class Calibrator:
             was 0.
         smoothing: share of the uniform distribution in the result.
         report: how it was chosen, plain data.
+        of: "classes", or "confidence" where only the confidence of the predicted class is known:
+            the classes are then wrong and right.
+        place: what position and size of a detection's box add to the log odds of its confidence
+            before the scaler, eight numbers as `fit_place` finds them.
     """
 
     method: str
@@ -65,33 +120,82 @@ class Calibrator:
     scaler: Scaler | None = None
     uniform: float | None = None
     smoothing: float = 0.0
-    report: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict, repr=False)
+    of: Literal["classes", "confidence"] = "classes"
+    place: Sequence[float] | None = None
 
-    def predict_proba(self, probs: Any) -> Any:
-        """Calibrated probabilities of probabilities (N, C); array in, array out."""
-        rows = to_tensor("probs", probs).double()
-        check_probabilities(rows)
-        self._check_classes(rows)
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, _BUFFERS)
+        check_integer("classes", self.classes, low=2, high=10**9)
+        if self.uniform is not None:
+            check_open_share("uniform", self.uniform)
+        check_number("smoothing", self.smoothing, low=0.0)
+        if self.smoothing >= 1:
+            raise ValueError(f"smoothing must be in [0, 1), got {self.smoothing!r}")
+        check_choice("of", self.of, ("classes", "confidence"))
+        if self.of == "confidence" and self.classes != 2:
+            raise ValueError(f"classes of a confidence must be 2, got {self.classes}")
+        if self.place is not None:
+            if self.of != "confidence" or len(self.place) != len(PLACE_FEATURES):
+                raise ValueError(f"place must be {len(PLACE_FEATURES)} numbers, of confidences")
+            for each in self.place:
+                check_number("place", each, low=-_HIGHEST_PARAMETER, high=_HIGHEST_PARAMETER)
+
+    def predict_proba(
+        self,
+        *,
+        logits: Any = None,
+        probs: Any = None,
+        confidence: Any = None,
+        boxes: Any = None,
+        any_logits: bool = False,
+    ) -> Any:
+        """Calibrate logits or probabilities, (N, C), or confidences, (N,), array for array.
+
+        Args:
+            logits: raw scores. Four or more rows that are all probabilities are refused.
+            probs: probabilities.
+            confidence: probabilities of the predicted classes, where the calibrator is of those.
+            boxes: corners x1 y1 x2 y2 as shares of the image, (N, 4), with the confidences of a
+                calibrator that reads them.
+            any_logits: accept logits that look like probabilities.
+        """
+        if (self.of == "confidence") != (confidence is not None):
+            wanted = "confidence=" if self.of == "confidence" else "probs= or logits="
+            raise ValueError(f"the calibrator was fitted on {self.of}: give {wanted}")
+        if (boxes is None) != (self.place is None):
+            what = "does not read boxes: leave them" if self.place is None else "reads boxes: give"
+            raise ValueError(f"the calibrator {what} {'out' if self.place is None else 'them'}")
+        if confidence is not None:
+            return like_input(self._of_confidence(confidence, boxes), confidence)
+        name, given = given_scores(logits, probs)
+        rows = to_tensor(name, given)
+        if name == "logits" and not any_logits:
+            check_logit_values("logits", rows)
+        rows = rows.double()
+        (check_logits if name == "logits" else check_probabilities)(rows)
+        if rows.ndim != 2 or rows.shape[1] != self.classes:
+            raise ValueError(f"{name} must be (N, {self.classes}), got {tuple(rows.shape)}")
+        if name == "logits":
+            return like_input(self._apply(rows.log_softmax(1)), given)
         if self.method == "none":
-            return like_input(rows, probs)
-        return like_input(self._apply(log_probabilities(rows, self.uniform)), probs)
+            return like_input(rows, given)
+        return like_input(self._apply(log_probabilities(rows, self.uniform)), given)
 
-    def calibrate_logits(self, logits: Any) -> Any:
-        """Calibrated probabilities of logits (N, C); array in, array out."""
-        rows = to_tensor("logits", logits).double()
-        check_logits(rows)
-        self._check_classes(rows)
-        return like_input(self._apply(rows.log_softmax(1)), logits)
+    def _of_confidence(self, confidence: Any, boxes: Any) -> Tensor:
+        scores = to_scores("confidence", confidence)
+        if self.method == "none":
+            return scores
+        log_probs = log_probabilities(wrong_and_right(scores), self.uniform)
+        if self.place is not None:
+            log_probs = with_place(log_probs, to_boxes(boxes, len(scores)), self.place)
+        return self._apply(log_probs)[:, 1]
 
     def _apply(self, log_probs: Tensor) -> Tensor:
         if self.scaler is not None:
             log_probs = self.scaler(log_probs)
         probs = log_probs.softmax(1)
         return (1 - self.smoothing) * probs + self.smoothing / self.classes
-
-    def _check_classes(self, rows: Tensor) -> None:
-        if rows.ndim != 2 or rows.shape[1] != self.classes:
-            raise ValueError(f"rows must be (N, {self.classes}), got {tuple(rows.shape)}")
 
     def to_dict(self) -> dict[str, Any]:
         """The content of the file."""
@@ -107,6 +211,7 @@ class Calibrator:
             "uniform": self.uniform,
             "smoothing": self.smoothing,
             "parameters": parameters,
+            **({"of": self.of, "place": self.place} if self.of == "confidence" else {}),
             "report": self.report,
         }
 
@@ -118,48 +223,193 @@ class Calibrator:
 
 
 def load_calibrator(path: str | Path) -> Calibrator:
-    """The calibrator in a JSON file, as `sfumato calibrate` writes it.
+    """Read a calibrator from a JSON file, as `sfumato calibrate` writes it.
 
-    Raises:
-        ValueError: another format or version, or parameters that don't fit the method.
+    The file may come from a stranger: every field is checked.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if (content["format"], content["version"]) != (FORMAT, VERSION):
-            raise ValueError(f"its format is {content['format']!r}, version {content['version']!r}")
+        content = json.loads(read_text(Path(path), most=MOST_JSON))
         return _from_dict(content)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
         raise ValueError(
-            f"{path} is no calibrator of version {VERSION}: {error}. Write it with "
+            f"{path} is no calibrator of version {VERSION}: {reason}. Write it with "
             "`sfumato calibrate`."
         ) from None
 
 
-def _from_dict(content: Mapping[str, Any]) -> Calibrator:
-    method, classes = content["method"], int(content["classes"])
-    if method not in _BUFFERS:
-        raise ValueError(f"method must be one of {list(_BUFFERS)}, got {method!r}")
-    scaler = None
-    if method != "none":
-        scaler = SCALERS[method]()
-        parameters = content["parameters"]
-        state = {
-            buffer: torch.tensor(parameters[name], dtype=torch.float64)
-            for name, buffer in _BUFFERS[method].items()
-        }
-        if not all(bool(value.isfinite().all()) and value.numel() for value in state.values()):
-            raise ValueError("parameters must be finite numbers")
-        scaler.load_state_dict(state)
+def _from_dict(content: Any) -> Calibrator:
+    fields = _mapping("the content", content)
+    for name, known in (("format", FORMAT), ("version", VERSION)):
+        value = _field(fields, name)
+        if type(value) is not type(known) or value != known:
+            raise ValueError(f"{name} must be {known!r}, got {_short(value)}")
+    method = _field(fields, "method")
+    if not isinstance(method, str):
+        raise ValueError(f"method must be a name, got {_short(method)}")
     found = Calibrator(
         method,
-        classes,
-        scaler,
-        None if content["uniform"] is None else float(content["uniform"]),
-        float(content["smoothing"]),
-        dict(content.get("report", {})),
+        _field(fields, "classes"),
+        None,
+        _number(fields, "uniform", optional=True),
+        _number(fields, "smoothing") or 0.0,
+        dict(_mapping("report", fields.get("report", {}))),
+        fields.get("of", "classes"),
+        None if fields.get("place") is None else _array("place", fields["place"]).tolist(),
     )
-    found.calibrate_logits(torch.zeros(1, classes))  # parameters of another number of classes
+    parameters = _mapping("parameters", _field(fields, "parameters"))
+    if set(parameters) != set(_BUFFERS[method]):
+        raise ValueError(
+            f"parameters of {method} must be {list(_BUFFERS[method])}, got "
+            f"{_short(list(parameters))}"
+        )
+    if method != "none":
+        values = {name: _array(name, parameters[name]) for name in parameters}
+        _CHECKS[method](values, found.classes)
+        found.scaler = SCALERS[method]()
+        found.scaler.load_state_dict({_BUFFERS[method][name]: values[name] for name in values})
     return found
+
+
+def _field(fields: Mapping[str, Any], name: str) -> Any:
+    if name not in fields:
+        raise ValueError(f"{name} is missing")
+    return fields[name]
+
+
+def _mapping(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be an object, got {_short(value)}")
+    return value
+
+
+def _number(fields: Mapping[str, Any], name: str, *, optional: bool = False) -> float | None:
+    value = _field(fields, name)
+    if value is None and optional:
+        return None
+    check_number(name, value, low=-_HIGHEST_PARAMETER, high=_HIGHEST_PARAMETER)
+    return float(value)
+
+
+def _array(name: str, value: Any) -> Tensor:
+    """Numbers of a parameter in float64, none beyond 1e30: results stay finite."""
+    # Two levels are all that any parameter has; deeper lists fail as "no number".
+    flat = [value]
+    for _ in range(2):
+        flat = [each for part in flat for each in (part if isinstance(part, list) else [part])]
+    for each in flat:
+        if isinstance(each, bool) or not isinstance(each, int | float):
+            raise ValueError(f"{name} must hold numbers, got {_short(each)}")
+        if not -_HIGHEST_PARAMETER <= each <= _HIGHEST_PARAMETER:
+            raise ValueError(f"{name} must hold finite numbers up to 1e30, got {_short(each)}")
+    try:
+        return torch.tensor(value, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must have rows of one length, got {_short(value)}") from None
+
+
+def _check_shape(name: str, value: Tensor, *shape: int) -> None:
+    if tuple(value.shape) != shape:
+        raise ValueError(f"{name} must have the shape {shape}, got {tuple(value.shape)}")
+
+
+def _check_range(name: str, value: Tensor, low: float, high: float) -> None:
+    if value.numel() and not bool(((value >= low) & (value <= high)).all()):
+        worst = value.min() if float(value.min()) < low else value.max()
+        raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {float(worst):g}")
+
+
+def _check_temperature(found: dict[str, Tensor], classes: int) -> None:
+    _check_shape("temperature", found["temperature"])
+    _check_range("temperature", found["temperature"], LOWEST, HIGHEST)
+
+
+def _check_spline(found: dict[str, Tensor], classes: int) -> None:
+    knots, slopes = found["knots"], found["slopes"]
+    if knots.ndim != 1 or not len(knots):
+        raise ValueError(f"knots must be a list of numbers, got the shape {tuple(knots.shape)}")
+    if float(knots[0]) != 0 or not bool((knots.diff() > 0).all()):
+        raise ValueError(f"knots must rise from 0, got {_short(knots.tolist())}")
+    _check_shape("slopes", slopes, len(knots))
+    if not bool((slopes > 0).all()):
+        raise ValueError(f"slopes must be positive, got {float(slopes.min()):g}")
+
+
+def _check_vector(found: dict[str, Tensor], classes: int) -> None:
+    for name in ("scale", "bias"):
+        _check_shape(name, found[name], classes)
+
+
+def _check_points(found: dict[str, Tensor], name: str, *shape: int, high: float = 1.0) -> None:
+    """Numbers for each class that never fall and lie in [0, 1], or anywhere."""
+    _check_shape(name, found[name], *shape)
+    _check_range(name, found[name], 0.0 if high == 1 else -high, high)
+    if not bool((found[name].diff(dim=1) >= 0).all()):
+        raise ValueError(f"{name} must not fall along a row")
+
+
+def _points(values: Tensor) -> int:
+    return values.shape[1] if values.ndim == 2 else 0
+
+
+def _check_isotonic(found: dict[str, Tensor], classes: int) -> None:
+    for name in ("stated", "found"):
+        _check_points(found, name, classes, max(_points(found["stated"]), 1))
+
+
+def _check_histogram(found: dict[str, Tensor], classes: int) -> None:
+    bins = max(_points(found["found"]), 1)
+    _check_points(found, "edges", classes, bins - 1)
+    _check_shape("found", found["found"], classes, bins)
+    _check_range("found", found["found"], 0.0, 1.0)
+
+
+def _check_venn_abers(found: dict[str, Tensor], classes: int) -> None:
+    known = max(_points(found["scores"]), 1)
+    _check_points(found, "scores", classes, known)
+    for name in ("lower", "upper"):
+        _check_points(found, name, classes, known + 1)
+    if not bool((found["lower"] <= found["upper"]).all()):
+        raise ValueError("lower must not be above upper")
+
+
+def _check_logistic(found: dict[str, Tensor], classes: int) -> None:
+    pieces = max(_points(found["slopes"]), 1)
+    _check_shape("slopes", found["slopes"], classes, pieces)
+    _check_range("slopes", found["slopes"], 0.0, _HIGHEST_PARAMETER)
+    _check_points(found, "knots", classes, pieces - 1, high=_HIGHEST_PARAMETER)
+    _check_shape("bias", found["bias"], classes, 1)
+
+
+def _check_beta(found: dict[str, Tensor], classes: int) -> None:
+    _check_shape("coefficients", found["coefficients"], classes, 3)
+    _check_range("coefficients", found["coefficients"][:, :2], 0.0, _HIGHEST_PARAMETER)
+
+
+def _check_matrix(found: dict[str, Tensor], classes: int) -> None:
+    _check_shape("temperature", found["temperature"], 1)
+    _check_range("temperature", found["temperature"], LOWEST, HIGHEST)
+    _check_shape("weight", found["weight"], classes, classes)
+    _check_shape("bias", found["bias"], classes)
+
+
+_CHECKS: dict[str, Callable[[dict[str, Tensor], int], None]] = {
+    "temperature": _check_temperature,
+    "spline": _check_spline,
+    "vector": _check_vector,
+    "logistic": _check_logistic,
+    "logistic_spline": _check_logistic,
+    "beta": _check_beta,
+    "histogram": _check_histogram,
+    "isotonic": _check_isotonic,
+    "venn_abers": _check_venn_abers,
+    "matrix": _check_matrix,
+}
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def log_probabilities(probs: Tensor, uniform: float | None) -> Tensor:
@@ -167,3 +417,352 @@ def log_probabilities(probs: Tensor, uniform: float | None) -> Tensor:
     if uniform is None:
         return probs.clamp(min=SMALLEST).log()
     return mixed_logarithm(probs, torch.tensor(uniform, dtype=probs.dtype))
+
+
+def wrong_and_right(confidence: Tensor) -> Tensor:
+    """The probabilities that a prediction is wrong and that it is right, (N, 2)."""
+    return torch.stack([1 - confidence, confidence], 1)
+
+
+def to_boxes(boxes: Any, count: int) -> Tensor:
+    """Corners of `count` boxes as shares of their image, (N, 4) float64."""
+    corners = to_tensor("boxes", boxes).double()
+    inside = (corners >= -1e-6) & (corners <= 1 + 1e-6)  # but for roundings
+    if tuple(corners.shape) != (count, 4) or not bool(inside.all()):
+        raise ValueError(
+            f"boxes must be ({count}, 4), corners x1 y1 x2 y2 as shares of the image in [0, 1]; "
+            f"got {tuple(corners.shape)}: divide pixels by its width and height"
+        )
+    return corners.clamp(0, 1)
+
+
+MOST_CLASSES = 200  # of a matrix, whose fit takes time and memory with their square
+LEAST_SAMPLES = 20
+_BINS = 15
+
+
+class Held(NamedTuple):
+    """Held-out predictions: probabilities where these were given, else log probabilities."""
+
+    values: Tensor  # (N, C)
+    labels: Tensor  # (N,)
+    are_probs: bool
+    weight: Tensor | None = None  # (N,)
+    of: Literal["classes", "confidence"] = "classes"
+    boxes: Tensor | None = None  # (N, 4), of detections
+
+    def take(self, places: Tensor) -> Held:
+        weight, boxes = (
+            None if each is None else each[places] for each in (self.weight, self.boxes)
+        )
+        return self._replace(
+            values=self.values[places], labels=self.labels[places], weight=weight, boxes=boxes
+        )
+
+    @property
+    def size(self) -> float:
+        """Number of samples, each as often as its weight says."""
+        return len(self.labels) if self.weight is None else float(self.weight.sum())
+
+    def mean(self, values: Tensor) -> float:
+        """The mean of one number for each sample."""
+        weight = self.weight
+        return float(values.mean() if weight is None else values @ weight / weight.sum())
+
+
+def choose_calibrator(
+    probs: Any = None,
+    target: Any = None,
+    *,
+    logits: Any = None,
+    confidence: Any = None,
+    correct: Any = None,
+    boxes: Any = None,
+    methods: Sequence[str] | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    any_logits: bool = False,
+    sample_weight: Any = None,
+) -> Calibrator:
+    """Fit every method by cross-validation and return the one to use, fitted on everything.
+
+    The best is the one of least negative log-likelihood on the parts that it was not fitted on; a
+    simpler one (in the order of `methods` below) is taken where the best is not better than it by
+    more than one standard error of the paired difference. It is "none" where nothing is better than
+    nothing, so the likelihood of the held-out data never becomes worse.
+
+    Args:
+        probs: probabilities, (N, C); give either these, `logits` or `confidence`.
+        target: class indices, (N,).
+        logits: raw scores, (N, C).
+        confidence: probability of the predicted class, (N,), where nothing else is known; the
+            calibrator then maps confidences.
+        correct: whether each of those predictions was right, (N,).
+        boxes: corners x1 y1 x2 y2 of detections as shares of their image, (N, 4), beside their
+            confidences: adds "logistic_by_place", which reads confidence, position and size.
+        methods: which to try, of "temperature", "logistic", "beta", "spline", "logistic_spline",
+            "vector", "histogram", "isotonic", "venn_abers", "matrix". None tries temperature,
+            spline, vector, isotonic and matrix; of confidences logistic, beta, logistic_spline and
+            isotonic.
+        folds: parts of the cross-validation.
+        seed: of the parts.
+        any_logits: accept logits that look like probabilities (rows that are not negative and sum
+            to 1), which are refused otherwise.
+        sample_weight: how often each sample counts, (N,).
+
+    Returns:
+        The `Calibrator`, whose `report` has `table` (method, nll, ece, difference and its standard
+        error), `chosen`, `reason`, `skipped`, `samples`, `zero_labels` and `warnings`.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> true = 2 * torch.randn(2000, 3, generator=generator)
+        >>> target = torch.multinomial(true.softmax(1), 1, generator=generator).squeeze(1)
+        >>> choose_calibrator(logits=3 * true, target=target).method
+        'temperature'
+    """
+    check_integer("folds", folds, low=2)
+    if confidence is None:
+        if correct is not None or boxes is not None:
+            raise ValueError("correct and boxes go with confidence=: give it, or leave them out")
+        held = _held(target, probs, logits, any_logits, sample_weight)
+    else:
+        if target is not None or probs is not None or logits is not None:
+            raise ValueError("confidence= goes with correct=, without target, probs and logits")
+        held = _held_confidence(confidence, correct, boxes, sample_weight)
+    tried, skipped = _possible(methods, held)
+    losses, confidences = _cross_validate(held, tried, folds, seed)
+    table = {name: _row(losses, name, confidences[name], held) for name in losses}
+    # Chosen by cross-validation, then fitted on everything: no sample is left unused.
+    chosen, reason = _choose(table)
+    found, messages = _fit_harmless(chosen, held, _prepare(held))
+    if found.method == "none" != chosen:
+        chosen, reason = "none", f"{chosen} fits these predictions worse than doing nothing"
+    found.report = {
+        "chosen": chosen,
+        "reason": reason,
+        "samples": len(held.labels),
+        "folds": folds,
+        "table": table,
+        "skipped": skipped,
+        "zero_labels": _zero_labels(held),
+        "warnings": messages,
+    }
+    return found
+
+
+def _held_confidence(confidence: Any, correct: Any, boxes: Any, sample_weight: Any) -> Held:
+    """Wrong and right as two classes, of which the second has the confidence."""
+    if correct is None:
+        raise ValueError("correct must be given with confidence, got None")
+    scores = to_scores("confidence", confidence)
+    labels = to_outcomes("correct", correct, len(scores)).to(scores.device).long()
+    corners = None if boxes is None else to_boxes(boxes, len(scores)).to(scores.device)
+    _check_size(len(scores))
+    weight = row_weights(sample_weight, labels, -1)
+    held = Held(wrong_and_right(scores), labels, True, weight, "confidence", corners)
+    return held if weight is None else held.take(weight > 0)
+
+
+def _check_size(samples: int) -> None:
+    if samples < LEAST_SAMPLES:
+        raise ValueError(f"at least {LEAST_SAMPLES} samples are needed to choose, got {samples}")
+
+
+def _held(target: Any, probs: Any, logits: Any, any_logits: bool, sample_weight: Any) -> Held:
+    name, given = given_scores(logits, probs)
+    scores = to_tensor(name, given)
+    if name == "logits" and not any_logits:
+        check_logit_values("logits", scores)
+    values = scores.double()
+    if values.ndim != 2 or values.shape[1] < 2:
+        raise ValueError(f"{name} must be (N, C) with C >= 2, got {tuple(values.shape)}")
+    (check_probabilities if logits is None else check_logits)(values)
+    if not bool(values.isfinite().all()):
+        raise ValueError(f"{name} must be finite")
+    _check_size(len(values))
+    labels = to_labels("target", target, *values.shape).to(values.device)
+    weight = row_weights(sample_weight, labels, -1)
+    held = Held(values if logits is None else values.log_softmax(1), labels, logits is None, weight)
+    return held if weight is None else held.take(weight > 0)
+
+
+def _possible(methods: Sequence[str] | None, held: Held) -> tuple[list[str], dict[str, str]]:
+    """The methods to try, from simple to rich, and why others are not."""
+    known = [*SCALERS, BY_PLACE]
+    if methods is None:
+        methods = METHODS if held.of == "classes" else (*CONFIDENCE_METHODS, BY_PLACE)
+        methods = [name for name in methods if name != BY_PLACE or held.boxes is not None]
+    for method in methods:
+        check_choice("methods", method, known)
+    if BY_PLACE in methods and held.boxes is None:
+        raise ValueError(f"methods: {BY_PLACE!r} reads the boxes of detections: give boxes=")
+    skipped = {}
+    if held.values.shape[1] > MOST_CLASSES and "matrix" in methods:
+        skipped["matrix"] = f"more than {MOST_CLASSES} classes"
+    if "isotonic" in methods:
+        try:
+            import sklearn.isotonic  # noqa: F401
+        except ImportError:
+            skipped["isotonic"] = "scikit-learn is not installed"
+    return [name for name in known if name in methods and name not in skipped], skipped
+
+
+class Prepared(NamedTuple):
+    """Log probabilities that every method fits, and the share of the uniform one in them."""
+
+    log_probs: Tensor
+    uniform: float | None
+    messages: list[str]
+
+
+def _prepare(held: Held) -> Prepared:
+    if not held.are_probs:
+        return Prepared(held.values, None, [])
+    if bool((held.values > 0).all()):
+        return Prepared(log_probabilities(held.values, None), None, [])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        uniform = (
+            UniformMixture(free_temperature=True)
+            .fit(probs=held.values, target=held.labels, sample_weight=held.weight)
+            .amount
+        )
+    messages = [str(each.message) for each in caught]
+    return Prepared(log_probabilities(held.values, uniform), uniform, messages)
+
+
+def _fit(method: str, held: Held, prepared: Prepared) -> tuple[Calibrator, list[str]]:
+    """The calibrator of a method, and what the fit warned of."""
+    found = Calibrator("none", held.values.shape[1], of=held.of)
+    if method == "none":
+        return found, prepared.messages
+    log_probs, place = prepared.log_probs, None
+    if method == BY_PLACE and held.boxes is not None:
+        place = fit_place(log_probs, held.labels == 1, held.boxes, held.weight).tolist()
+        log_probs, method = with_place(log_probs, held.boxes, place), "logistic"
+    scaler = SCALERS[method]()
+    messages = prepared.messages + fit_quietly(scaler, log_probs, held.labels, held.weight)
+    # Their curves end at 0: what was never seen would be ruled out.
+    smoothing = 1 / (held.size + 1) if method in ("isotonic", "histogram") else 0.0
+    return replace(
+        found,
+        method=method,
+        scaler=scaler,
+        uniform=prepared.uniform,
+        smoothing=smoothing,
+        place=place,
+    ), messages
+
+
+def _fit_harmless(method: str, held: Held, prepared: Prepared) -> tuple[Calibrator, list[str]]:
+    """The method fitted on everything, or nothing where that is better."""
+    found, messages = _fit(method, held, prepared)
+    without = Calibrator("none", found.classes, of=held.of)
+    # "not <=", because a fit that ended in NaN is to be refused too.
+    if not held.mean(_losses(found, held)) <= held.mean(_losses(without, held)):
+        return without, messages
+    return found, messages
+
+
+def _log_probabilities(calibrator: Calibrator, held: Held) -> Tensor:
+    """Calibrated log probabilities, (N, C); finite also where the probabilities are below 1e-308.
+
+    Minus infinity only where a given probability is 0 and nothing is mixed in.
+    """
+    if calibrator.scaler is None:
+        return held.values.log() if held.are_probs else held.values
+    values = held.values
+    if held.are_probs:
+        values = log_probabilities(values, calibrator.uniform)
+    if calibrator.place is not None and held.boxes is not None:
+        values = with_place(values, held.boxes, calibrator.place)
+    found: Tensor = calibrator.scaler(values).log_softmax(1)
+    if not calibrator.smoothing:
+        return found
+    share = math.log(calibrator.smoothing / calibrator.classes)
+    return torch.logaddexp(found + math.log1p(-calibrator.smoothing), found.new_tensor(share))
+
+
+def _losses(calibrator: Calibrator, held: Held) -> Tensor:
+    return -_own(_log_probabilities(calibrator, held), held.labels)
+
+
+def _own(values: Tensor, labels: Tensor) -> Tensor:
+    """Take the value that each row has for its label, (N,)."""
+    return values.gather(1, labels.unsqueeze(1)).squeeze(1)
+
+
+def _cross_validate(
+    held: Held, methods: Sequence[str], folds: int, seed: int
+) -> tuple[dict[str, Tensor], dict[str, tuple[Tensor, Tensor]]]:
+    """Loss, and confidence with correctness, of each sample by a fit without it."""
+    generator = torch.Generator().manual_seed(fold_seed(seed, "calibrator folds"))
+    part = (torch.randperm(len(held.labels), generator=generator) % folds).to(held.labels.device)
+    names = ["none", *methods]
+    losses = {name: held.values.new_zeros(len(part)) for name in names}
+    sure = {
+        name: (torch.zeros_like(losses[name]), torch.zeros_like(losses[name])) for name in names
+    }
+    for fold in range(folds):
+        outside, inside = held.take(part != fold), held.take(part == fold)
+        prepared = _prepare(outside)
+        for name in names:
+            found, _ = _fit(name, outside, prepared)
+            log_probs = _log_probabilities(found, inside)
+            losses[name][part == fold] = -_own(log_probs, inside.labels)
+            # Of a confidence the prediction is fixed: it is how often that is right.
+            predicted = log_probs.argmax(1)
+            predicted = predicted if held.of == "classes" else torch.ones_like(predicted)
+            sure[name][0][part == fold] = _own(log_probs, predicted).exp()
+            sure[name][1][part == fold] = (predicted == inside.labels).double()
+    return losses, sure
+
+
+def _row(
+    losses: dict[str, Tensor], name: str, sure: tuple[Tensor, Tensor], held: Held
+) -> dict[str, float]:
+    """nll and ece of a method, and how far it is from the best, paired."""
+    best = min(losses, key=lambda each: held.mean(losses[each]))
+    difference = losses[name] - losses[best]
+    return {
+        "nll": held.mean(losses[name]),
+        "ece": float(ece_of_confidences(*sure, _BINS, held.weight)),
+        "above_best": held.mean(difference),
+        "standard_error": _standard_error(difference, held.weight),
+    }
+
+
+def _standard_error(values: Tensor, weight: Tensor | None) -> float:
+    """The standard error of a mean; with weights that of the weighted one (as of a ratio)."""
+    if weight is None:
+        return float(values.std()) / math.sqrt(len(values))
+    share = weight / weight.sum()
+    return math.sqrt(float((share * (values - values @ share)).square().sum()))
+
+
+def _choose(table: dict[str, dict[str, float]]) -> tuple[str, str]:
+    best = min(table, key=lambda name: table[name]["nll"])
+    near = [
+        name
+        for name, row in table.items()
+        if name == best or row["above_best"] <= row["standard_error"]
+    ]
+    chosen = near[0]  # the table goes from simple to rich
+    value = f"NLL {table[chosen]['nll']:.4f} in cross-validation"
+    without = f"{table['none']['nll']:.4f} without"
+    if chosen == "none":
+        return chosen, f"no method is significantly better than doing nothing ({value})"
+    if chosen == best:
+        return chosen, f"least {value}, {without}"
+    return chosen, (
+        f"{value}, {without}; {best} with {table[best]['nll']:.4f} is not better by more than a "
+        "standard error, and has more to go wrong"
+    )
+
+
+def _zero_labels(held: Held) -> int:
+    """Labels that were given probability 0."""
+    if not held.are_probs:
+        return 0
+    return int((_own(held.values, held.labels) == 0).sum())

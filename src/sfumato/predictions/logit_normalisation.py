@@ -8,12 +8,13 @@ Silva, UAI 2024 (MaxLogit-pNorm).
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sfumato._core.checks import check_number
-from sfumato.predictions.held_out import check_logits, held_out_rows, remember_fit
+from sfumato._core.checks import KeepsPrecision, check_logit_values, check_number, to_tensor
+from sfumato.predictions.scalers import NOT_FITTED, check_logits, held_out_rows, remember_fit
 
 ORDERS = tuple(float(order) for order in range(10))
 _SOFTMAX = -1.0  # stored in place of an order where softmax ranks best
@@ -32,9 +33,6 @@ def normalise_logits(logits: Tensor, *, order: float) -> Tensor:
 
     Shape:
         like `logits`; logits that are all equal give zeros.
-
-    Raises:
-        ValueError: two classes, where z' is the same for all samples, or a negative order.
 
     Example:
         >>> normalise_logits(torch.tensor([[5.0, 1.0, 0.0]]), order=2)
@@ -59,7 +57,7 @@ def normalise_logits(logits: Tensor, *, order: float) -> Tensor:
     return unit / torch.linalg.vector_norm(unit, order, 1, keepdim=True).clamp_min(tiny)
 
 
-class LogitNormaliser(nn.Module):
+class LogitNormaliser(KeepsPrecision):
     """Turns logits into scores whose maximum ranks predictions by how likely they are right.
 
     `fit` takes the order with the smallest area under the risk-coverage curve on held-out data, of
@@ -72,9 +70,6 @@ class LogitNormaliser(nn.Module):
 
     Shape:
         logits: (N, C) or (N, C, d1, ...); target: class indices (N, d1, ...).
-
-    Raises:
-        ValueError: used without an order before `fit`, or nothing to fit on.
 
     Example:
         >>> scorer = LogitNormaliser(order=2)
@@ -94,7 +89,8 @@ class LogitNormaliser(nn.Module):
         if order is not None:
             check_number("order", order, low=0.0)
         self._known_order = math.nan if order is None else float(order)
-        self.register_buffer("_order", torch.tensor(self._known_order, dtype=torch.float64))
+        value = torch.tensor(self._known_order, dtype=torch.float64, device="cpu")
+        self.register_buffer("_order", value)
         self.register_load_state_dict_post_hook(remember_fit)
 
     @property
@@ -102,14 +98,33 @@ class LogitNormaliser(nn.Module):
         """The order p of the norm; None where the softmax ranked best."""
         if math.isnan(self._known_order):
             raise ValueError(
-                "the order is not known yet: call fit(logits, target) first, or give order="
+                "the order is not known yet: call fit(logits=..., target=...) first, or give order="
             )
         return None if self._known_order == _SOFTMAX else self._known_order
 
-    def fit(self, logits: Tensor, target: Tensor, *, ignore_index: int = -100) -> LogitNormaliser:
-        """Find the order on held-out logits; returns itself. The softmax wins among equals."""
-        rows, labels = held_out_rows(logits, target, ignore_index)
+    def fit(
+        self,
+        logits: Any,
+        target: Any,
+        *,
+        ignore_index: int = -100,
+        any_logits: bool = False,
+    ) -> LogitNormaliser:
+        """Find the order on held-out logits; returns itself. The softmax wins among equals.
+
+        Args:
+            logits: raw scores, (N, C, ...).
+            target: class indices, (N, ...).
+            ignore_index: label of entries that count for nothing.
+            any_logits: accept logits that look like probabilities.
+        """
+        scores = to_tensor("logits", logits)
+        if not any_logits:
+            check_logit_values("logits", scores)
+        target = to_tensor("target", target).to(scores.device)
+        rows, labels = held_out_rows(scores, target, ignore_index)
         wrong = (rows.argmax(1) != labels).double()
+        # Two normalised classes are the same for every sample.
         orders = ORDERS if rows.shape[1] > 2 else (0.0,)
         areas = [
             float(_risk_coverage_area(_scores(rows, order).amax(1), wrong))
@@ -134,6 +149,8 @@ class LogitNormaliser(nn.Module):
 
     def extra_repr(self) -> str:
         value = self._known_order
+        if math.isnan(value):
+            return NOT_FITTED
         return f"order={'softmax' if value == _SOFTMAX else f'{value:g}'}"
 
 

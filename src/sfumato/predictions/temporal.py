@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._core.checks import check_floating, check_integer, check_number
-from sfumato.predictions.held_out import adopt_shapes
+from sfumato.predictions.scalers import adopt_shapes
 
 
 def temporal_weights(length: int, decay: float, *, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -119,6 +119,7 @@ class TemporalSmoother(nn.Module):
             )
         self._detect_cuts(frame)
         smoothed, self.history, self.seen = self.step(probs, self.history, self.seen)
+        # Or the graph of the whole stream would be kept.
         self.history = self.history.detach()
         return smoothed
 

@@ -1,33 +1,16 @@
-"""From results on disk to figures and a web page; never imports torch models."""
+"""Figures and a web page from results on disk; never imports torch models."""
 
-from sfumato.report.columns import COLUMNS, Column
-from sfumato.report.export import to_csv, to_latex, to_markdown
-from sfumato.report.findings import Findings, compare_methods
-from sfumato.report.merge import read_studies
-from sfumato.report.page import write_report
-from sfumato.report.read import StudyResults, read_study
-from sfumato.report.recommendation import Recommendation, recommend
-from sfumato.report.statistics import Difference, Estimate
-from sfumato.report.summary import summarise
+from sfumato._core.exports import public_names as _public_names
+from sfumato.report.columns import COLUMNS as COLUMNS, Column as Column
+from sfumato.report.export import to_csv as to_csv, to_latex as to_latex, to_markdown as to_markdown
+from sfumato.report.findings import Findings as Findings, compare_methods as compare_methods
+from sfumato.report.page import write_report as write_report
+from sfumato.report.read import (
+    StudyResults as StudyResults,
+    read_studies as read_studies,
+    read_study as read_study,
+)
+from sfumato.report.recommendation import Recommendation as Recommendation, recommend as recommend
+from sfumato.report.statistics import Difference as Difference, Estimate as Estimate
 
-__all__ = [
-    "COLUMNS",
-    "Column",
-    "Difference",
-    "Estimate",
-    "Findings",
-    "Recommendation",
-    "StudyResults",
-    "analyse",
-    "compare_methods",
-    "read_studies",
-    "read_study",
-    "recommend",
-    "summarise",
-    "to_csv",
-    "to_latex",
-    "to_markdown",
-    "write_report",
-]
-
-analyse = compare_methods  # its name in version 0.1
+__all__ = _public_names(globals())

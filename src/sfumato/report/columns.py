@@ -1,4 +1,4 @@
-"""The columns of all tables: one metric of one split each, found in what runs have written."""
+"""Columns of all tables: one metric of one split each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sfumato._core.metric_descriptions import (
     Range,
     describe_metric,
 )
+from sfumato.report.read import MethodResults
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Column:
 
     @property
     def id(self) -> str:
-        """Where the metric stands in `metrics.json`, such as `corrupted.error`."""
+        """Path of the metric in `metrics.json`, such as `corrupted.error`."""
         return f"{self.split}.{self.key}" if self.split else self.key
 
     @property
@@ -40,17 +41,19 @@ class Column:
 
     @property
     def percent(self) -> bool:
-        """Whether it is shown in percent."""
+        """True if it is shown in percent."""
         return self.range == "share"
 
     @property
     def is_main(self) -> bool:
-        """Whether it is shown at first, before a reader asks for every metric."""
+        """True if it is shown at first, before a reader asks for every metric."""
         if self.id == "context.average_confidence":
             return True
         if self.is_of_other_set:
             return self.key in _OF_OTHER_SETS
         last = self.split.rpartition(".")[2]
+        if self.unscaled_split.startswith(_STRANGE):
+            return self.key == "auroc" and last in _SCORES_SHOWN and self.split.startswith(_STRANGE)
         if self.split.startswith(_CHANGED):
             return self.key in ("error", "success_rate")
         aside = last.startswith(_BY_CLASS) or last in _SECONDARY_SPLITS
@@ -58,17 +61,17 @@ class Column:
 
     @property
     def is_of_other_set(self) -> bool:
-        """Whether it is of a further test set of `evaluate.also`, plain or scaled."""
+        """True if it is of a further test set of `evaluate.also`, plain or scaled."""
         first = self.unscaled_split.partition(".")[0]
         return bool(first) and first not in OWN_SPLITS
 
     @property
     def unscaled_split(self) -> str:
-        """What was measured, whether after a temperature or not."""
+        """The split without the mark of a temperature."""
         return self.split.removeprefix("scaled.").removeprefix("scaled_by_ece.")
 
     def number(self, value: float, *, sign: bool = False) -> str:
-        """As shown in tables: `83.1` for the share 0.831, three decimals for other metrics."""
+        """Format for tables: `83.1` for the share 0.831, three decimals for other metrics."""
         scaled, digits = (100 * value, 1) if self.percent else (value, 3)
         text = f"{scaled:+.{digits}f}" if sign else f"{scaled:.{digits}f}"
         return text.replace("-", "\u2212")
@@ -79,7 +82,7 @@ class Column:
         return float(found) if _is_number(found) else None
 
     def floor(self, metrics: Mapping[str, Any]) -> float | None:
-        """What a perfectly calibrated network would show of it, where the run says so."""
+        """Return its value for a perfectly calibrated network, where the run says so."""
         found = self._find(metrics, f"{self.key}{_FLOOR}")
         return float(found) if _is_number(found) else None
 
@@ -98,14 +101,17 @@ class Column:
 
 
 _SECONDARY = {
-    *("flip_rate", "cec", "temperature", "order"),
+    *("flip_rate", "consistency_to_previous", "cec", "cec_released", "temperature", "order"),
+    "shrinkage",
     *("ar_1", "ar_10", "ar_small", "ar_medium", "ar_large"),
     *("brier", "mce", "classwise_ece", "augrc", "overconfidence", "underconfidence"),
     *("classwise_ace", "nll_calibration", "nll_refinement"),
     *("brier_calibration", "brier_refinement"),
     *("average_confidence", "relative_confidence", "mean_objectness", "label_consistency"),
 }
+
 _OF_OTHER_SETS = {"accuracy", "nll", "ece", "expected_accuracy"}
+
 _SECONDARY_IDS = {
     *("corrupted.nll", "scaled.corrupted.nll"),
     *("scaled.aurc", "scaled.accuracy_at_80"),  # a temperature hardly changes the ranking,
@@ -113,12 +119,22 @@ _SECONDARY_IDS = {
     *("corrupted.ece", "scaled.corrupted.ece"),  # of few images: mostly the scatter of bins
     *("test.true_ece", "scaled.true_ece"),
 }
+
 _SECONDARY_SPLITS = {"relative_to_baseline", "train"}
+
 _BY_CLASS = "class_"
+
 _CHANGED = ("attacked.", "frequency.")  # how often it errs comes first, of images made for that
+
+_STRANGE = "ood."
+_SCORES_SHOWN = ("max_probability", "energy", "nearest_neighbours")
+
 _FLOOR = "_floor"
+
 _OWN = "own"
+
 _NOT_METRICS = {"samples", "pixels", "units", "objects", "skipped_images"}
+
 _NOT_SPLITS = {"validation", "reliability", "cells", "by_class"}
 
 
@@ -128,7 +144,7 @@ def column(key: str, split: str = "test") -> Column:
 
 
 def _description(key: str, split: str) -> Description:
-    """With a title that says of what it is measured, unless that is the test set."""
+    """Describe it, with a title that says of what it is measured unless of the test set."""
     if (split, key) in IN_SPLIT:
         return IN_SPLIT[split, key]
     parent, _, last = split.rpartition(".")
@@ -187,3 +203,20 @@ def _is_metric(key: str) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def pooled_bins(method: MethodResults) -> dict[str, list[float]] | None:
+    """Pool the bins of the reliability diagram over all seeds, weighted by their counts."""
+    splits = [run.metrics.get("test") or {} for run in method.runs]
+    tables = [each["reliability"] for each in splits if "reliability" in each]
+    if not tables:
+        return None
+    counts = [sum(column) for column in zip(*(t["counts"] for t in tables), strict=True)]
+    pooled: dict[str, list[float]] = {"counts": counts}
+    for key in ("confidence", "accuracy"):
+        pooled[key] = [
+            # An empty bin holds null in the file; its count of 0 makes it weigh nothing.
+            sum(t["counts"][i] * (t[key][i] or 0.0) for t in tables) / count if count else 0.0
+            for i, count in enumerate(counts)
+        ]
+    return pooled

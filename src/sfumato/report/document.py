@@ -6,21 +6,22 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from importlib import resources
 from typing import Any
+
+from sfumato._core.text import html_text, visible_content
 
 
 def document(title: str, sections: Iterable[str]) -> str:
     """A whole page; `title` is escaped here, `sections` are finished HTML."""
     return (
         f"{head(title)}"
-        f"<body><main><h1>{escape(title)}</h1>{''.join(sections)}</main></body></html>\n"
+        f"<body><main><h1>{html_text(title)}</h1>{''.join(sections)}</main></body></html>\n"
     )
 
 
 def head(title: str, *, style: str = "", script: str | None = None) -> str:
-    """What comes before the body, with a content security policy, the same for every page.
+    """Return all before the body, with a content security policy, the same for every page.
 
     Nothing is loaded from elsewhere, and no script runs but `script`, letter for letter: a name
     that slipped through as markup would still do nothing.
@@ -35,7 +36,7 @@ def head(title: str, *, style: str = "", script: str | None = None) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{escape(title)}</title><style>{shared}{style}</style></head>"
+        f"<title>{html_text(title)}</title><style>{shared}{style}</style></head>"
     )
 
 
@@ -46,13 +47,16 @@ def asset(name: str) -> str:
 
 
 def script_of(names: Iterable[str]) -> str:
-    """Several scripts as one, in a scope of its own."""
-    return '(() => {\n"use strict";\n' + "".join(map(asset, names)) + "})();\n"
+    """Several scripts as one, in a scope of its own, without indentation and comments."""
+    lines = (line.strip() for name in names for line in asset(name).splitlines())
+    kept = (line for line in lines if not line.startswith("//"))
+    return '(() => {\n"use strict";\n' + "\n".join(kept) + "\n})();\n"
 
 
 def embedded(content: Mapping[str, Any]) -> str:
     """JSON that can't end the script element that holds it."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    shown = visible_content(content)
+    text = json.dumps(shown, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -60,14 +64,14 @@ def embedded(content: Mapping[str, Any]) -> str:
 
 def section(title: str, content: str) -> str:
     """A titled part of a page; `title` is escaped here, `content` is finished HTML."""
-    return f"<section><h2>{escape(title)}</h2>{content}</section>"
+    return f"<section><h2>{html_text(title)}</h2>{content}</section>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table whose first column names the row; cells are escaped, a second line is set small."""
-    heads = "".join(f"<th scope='col'>{escape(cell)}</th>" for cell in head)
+    heads = "".join(f"<th scope='col'>{html_text(cell)}</th>" for cell in head)
     body = "".join(
-        f"<tr><th scope='row'>{escape(row[0])}</th>"
+        f"<tr><th scope='row'>{html_text(row[0])}</th>"
         + "".join(f"<td>{_cell(cell)}</td>" for cell in row[1:])
         + "</tr>"
         for row in rows
@@ -78,17 +82,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _cell(text: str) -> str:
     first, _, second = text.partition("\n")
-    return escape(first) + (f"<br><span class='note'>{escape(second)}</span>" if second else "")
-
-
-def figure(caption: str, note: str, picture: str) -> str:
-    """A captioned picture in the grid; `picture` is finished HTML."""
-    text = f"{escape(caption)}<br><span class='note'>{escape(note)}</span>"
-    return f"<figure><figcaption>{text}</figcaption>{picture}</figure>"
-
-
-DIAGRAM_KEY = (
-    "<p>Bars are the accuracy of predictions made with about that confidence. On the diagonal a "
-    "confidence means what it says. <span class='key over'></span> more confident than right, "
-    "<span class='key under'></span> more right than confident.</p>"
-)
+    small = f"<br><span class='note'>{html_text(second)}</span>" if second else ""
+    return html_text(first) + small

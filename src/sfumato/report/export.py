@@ -1,67 +1,57 @@
-"""The results as Markdown, CSV and LaTeX."""
+"""Results as Markdown, CSV and LaTeX, and as tables for the terminal."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
 from sfumato._core.files import write_text
-from sfumato.report.columns import Column
+from sfumato._core.text import csv_text, latex_row, markdown_line, markdown_table
+from sfumato.report.columns import COLUMNS, Column, column as column_of, columns_of
 from sfumato.report.findings import Findings, Row
-from sfumato.report.notes import note
-from sfumato.report.recommendation import recommend
-from sfumato.report.statistics import SYMBOLS
+from sfumato.report.recommendation import (
+    DECIDING,
+    Recommendation,
+    listed,
+    note,
+    recommend,
+    strange_inputs,
+)
+from sfumato.report.statistics import SYMBOLS, Difference, Estimate, verdict_of_interval
 
 _CSV_HEAD = (
     *("method", "baseline", "metric", "better", "seeds", "mean", "low", "high", "interval_over"),
     *("difference", "difference_low", "difference_high", "shared_seeds", "verdict"),
     *("difference_over", "p", "adjusted_p", "compared", "perfect"),
 )
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-_LATEX = {
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "✓": r"$\checkmark$",
-    "✗": r"$\times$",
-    "\u2212": "$-$",
-    "\n": " ",
-}
 
 
-def to_markdown(findings: Findings) -> str:
-    """The main metrics as a table of GitHub's Markdown, the recommendation under it."""
-    columns = _main(findings)
+def to_markdown(findings: Findings, columns: Sequence[Column] = ()) -> str:
+    """Tabulate the main metrics, or `columns`, in Markdown, the recommendation under it."""
+    columns = columns or _main(findings)
     head = ["method", "seeds", *(column.heading for column in columns)]
-    lines = [markdown_row(head), markdown_row(["---", *["---:"] * (len(head) - 1)])]
-    lines += [markdown_row(_cells(row, columns)) for row in findings.rows]
-    return "\n".join([*lines, "", note(findings), "", one_line(recommend(findings).text)]) + "\n"
+    lines = markdown_table(head, [_cells(row, columns) for row in findings.rows])
+    said = (note(findings), recommend(findings).headline)
+    return "\n".join([*lines, *(f"\n{markdown_line(each)}" for each in said)]) + "\n"
 
 
 def to_csv(findings: Findings) -> str:
     """Every metric of every method, one line each, in full precision."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_CSV_HEAD)
-    for row in findings.rows:
-        for column in findings.columns:
-            if column.id in row.values:
-                writer.writerow(_csv_row(row, column))
-    return text.getvalue()
+    found = ((row, column) for row in findings.rows for column in findings.columns)
+    rows = (_csv_row(row, column) for row, column in found if column.id in row.values)
+    return csv_text([_CSV_HEAD, *rows])
 
 
-def to_latex(findings: Findings) -> str:
-    """The main metrics as a booktabs table; needs the packages booktabs and amssymb."""
-    columns = _main(findings)
+def to_latex(findings: Findings, columns: Sequence[Column] = ()) -> str:
+    """Tabulate the main metrics, or `columns`, for LaTeX with booktabs and amssymb."""
+    columns = columns or _main(findings)
     head = ["method", "seeds", *(column.heading for column in columns)]
-    rows = [_latex_row(head), *(_latex_row(_cells(row, columns)) for row in findings.rows)]
+    rows = [latex_row(head), *(latex_row(_cells(row, columns)) for row in findings.rows)]
     return "\n".join(
         [
             "\\begin{tabular}{l" + "r" * (len(head) - 1) + "}",
@@ -103,7 +93,7 @@ def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
 
 
 def seeds_text(row: Row) -> str:
-    """How many seeds finished, and how many failed or did not."""
+    """Count the seeds that finished, failed or have not ended: `3 (1 failed)`."""
     method = row.method
     failed = len(method.failures)
     waiting = len(method.unfinished) - failed
@@ -113,10 +103,10 @@ def seeds_text(row: Row) -> str:
     return parts[0] if len(parts) == 1 else f"{parts[0]} ({', '.join(parts[1:])})"
 
 
-def _csv_row(row: Row, column: Column) -> list[str | float | int | None]:
+def _csv_row(row: Row, column: Column) -> list[str | float | None]:
     value, difference = row.values[column.id], row.differences.get(column.id)
-    cells: list[str | float | int | None] = [
-        *(_no_formula(row.name), _no_formula(row.baseline or ""), column.id, column.better or ""),
+    cells: list[str | float | None] = [
+        *(row.name, row.baseline or "", column.id, column.better or ""),
         *(value.seeds, value.mean, value.low, value.high, value.over),
     ]
     if difference is None:
@@ -128,26 +118,146 @@ def _csv_row(row: Row, column: Column) -> list[str | float | int | None]:
     ]
 
 
-def _no_formula(text: str) -> str:
-    """A spreadsheet would run a name that begins like a formula; an apostrophe makes it text."""
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+_COLUMNS_AT_ONCE = 4  # fit a terminal of 80 characters
+
+_STYLES = {"better": "bold blue", "worse": "yellow", "inconclusive": "dim", None: ""}
 
 
-def markdown_row(cells: Sequence[str]) -> str:
-    """A row of a Markdown table; nothing in a cell is markup."""
-    return "| " + " | ".join(_markdown_text(cell) for cell in cells) + " |"
+def results_tables(findings: Findings) -> list[Table]:
+    """Mean over seeds, 95 % interval and verdict against the baseline, a row a method."""
+    rows = [(row.name, row.values, row.differences) for row in findings.rows]
+    tables = _tables(findings.columns, rows)
+    if tables:
+        tables[0].title = Text(findings.title)
+        tables[-1].caption = Text(note(findings))
+    return tables
 
 
-def _markdown_text(text: str) -> str:
-    for old, new in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("`", "\\`")):
-        text = text.replace(old, new)
-    return one_line(text)
+_MOST_ROWS = 10  # with verdict, legend and next command, 24 lines of 80 characters
+
+_LEGEND = "✓ significantly better than the baseline, ✗ worse, ? inconclusive (95 %)."
 
 
-def one_line(text: str) -> str:
-    """Without line breaks."""
-    return " ".join(text.split())
+def summary_lines(findings: Findings, advice: Recommendation) -> list[Table | Text]:
+    """Return the answer for a terminal: a line a method with what decides, then the verdict."""
+    columns = [column for column in findings.columns if column.id in DECIDING]
+    finished = [row for row in findings.rows if row.values]
+    kept = _first_rows(finished, advice.method)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("method", overflow="ellipsis", no_wrap=True)
+    for each in columns:
+        table.add_column(Text(each.heading), justify="right", min_width=min(9, len(each.heading)))
+    for row in kept:
+        cells = (_short_cell(row.values.get(c.id), row.differences.get(c.id), c) for c in columns)
+        table.add_row(Text(row.name), *cells)
+    open_ = [row.name for row in findings.rows if row.method.unfinished]
+    said = [_LEGEND]
+    if len(kept) < len(finished):
+        said.append(f"{len(finished) - len(kept)} more methods are in the report.")
+    if open_:
+        named = listed(open_) if len(open_) == 1 else f"{len(open_)} methods"
+        said.append(f"Without results: {named}.")
+    parts: list[Table | Text] = [table] if kept and columns else []
+    parts.append(Text(" ".join(said), style="dim"))
+    parts += [Text(line) for line in strange_inputs(findings)]
+    return [*parts, Text(advice.short, style="bold")]
 
 
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in cells) + r" \\"
+def _first_rows(rows: Sequence[Row], recommended: str | None) -> list[Row]:
+    """Keep as many as a screen has room for, the recommended method among them."""
+    kept = list(rows[:_MOST_ROWS])
+    for row in rows[_MOST_ROWS:]:
+        if row.name == recommended:
+            kept[-1] = row
+    return kept
+
+
+def _short_cell(value: Estimate | None, difference: Difference | None, each: Column) -> Text:
+    if value is None:
+        return Text("-")
+    verdict = difference.verdict if difference else None
+    mark = SYMBOLS[verdict] if verdict else " "
+    return Text(f"{each.number(value.mean)} ").append(mark, style=_STYLES[verdict])
+
+
+def metrics_tables(name: str, metrics: Mapping[str, Any]) -> list[Table]:
+    """Metrics of one network with their intervals over the test images."""
+    columns, values = columns_of([metrics]), {}
+    for each in columns:
+        value, (low, high) = each.value(metrics), each.interval(metrics) or (None, None)
+        if value is not None:
+            floor = each.floor(metrics)
+            values[each.id] = Estimate(value, low, high, seeds=1, over="images", floor=floor)
+    tables = _tables(columns, [(name, values, {})])
+    if tables:
+        tables[0].title = Text(name)
+    return tables
+
+
+def comparison_table(compared: Mapping[str, Any]) -> Table:
+    """Two models on the same samples, as `compare_files` of the engine found them."""
+    first, second = str(compared["first"]), str(compared["second"])
+    table = Table(
+        title=Text(f"{second} against {first}, same {compared['samples']} samples"),
+        title_justify="left",
+        caption=f"{_LEGEND.replace('the baseline', 'the first')} Each metric by itself, over the "
+        "test images: about these networks, not methods.",
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
+    )
+    table.add_column("metric", no_wrap=True)
+    for heading in ("first", "second", "difference [95 %]", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for key, each in compared["metrics"].items():
+        table.add_row(*_comparison_row(column_of(key), each))
+    return table
+
+
+def _comparison_row(metric: Column, each: Mapping[str, float]) -> list[Text]:
+    low, high = each["low"], each["high"]
+    verdict = None if metric.better is None else verdict_of_interval(low, high, metric.better)
+    bounds = ", ".join(metric.number(bound, sign=True) for bound in (low, high))
+    cells = [
+        metric.heading,
+        metric.number(each["first"]),
+        metric.number(each["second"]),
+        f"{metric.number(each['difference'], sign=True)} [{bounds}]",
+    ]
+    mark = SYMBOLS[verdict] if verdict else ""
+    return [*(Text(cell) for cell in cells), Text(mark, style=_STYLES[verdict])]
+
+
+_Cells = tuple[str, Mapping[str, Estimate], Mapping[str, Difference]]
+
+"""A row: its name, and by the id of the column its values and differences."""
+
+
+def _tables(columns: Sequence[Column], rows: Sequence[_Cells]) -> list[Table]:
+    usual = {each.id for each in COLUMNS}
+    shown = [c for c in columns if c.id in usual or c.id.partition(".")[0] != "test"]
+    shown = [c for c in shown if c.is_main] or list(columns)
+    starts = range(0, len(shown), _COLUMNS_AT_ONCE)
+    return [_table(shown[start : start + _COLUMNS_AT_ONCE], rows) for start in starts]
+
+
+def _table(columns: Sequence[Column], rows: Sequence[_Cells]) -> Table:
+    table = Table(title_justify="left", caption_justify="left", show_lines=True)
+    table.add_column("method", min_width=12)
+    for each in columns:
+        table.add_column(Text(each.heading), justify="right", min_width=10)
+    for name, values, differences in rows:
+        cells = (_cell(values.get(each.id), differences.get(each.id), each) for each in columns)
+        table.add_row(Text(name), *cells)
+    return table
+
+
+def _cell(value: Estimate | None, difference: Difference | None, each: Column) -> Text:
+    if value is None:
+        return Text("-")
+    mean, _, interval = value.text(each).partition(" [")
+    text = Text(mean)
+    if difference is not None and difference.verdict is not None:
+        text.append(f" {SYMBOLS[difference.verdict]}", style=_STYLES[difference.verdict])
+    parts = (f"[{interval}" if interval else "", value.floor_text(each))
+    return text.append("".join(f"\n{part}" for part in parts if part))

@@ -1,23 +1,202 @@
-"""Which smoothing to use here, what it costs and how sure that is, in plain language."""
+"""Recommend a smoothing, with gain, cost and certainty in plain language."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sfumato.report.beside_temperature import BesideTemperature, compare_temperatures, titled
 from sfumato.report.columns import Column
-from sfumato.report.findings import Findings, Row
-from sfumato.report.inference import LEVEL
-from sfumato.report.notes import images_are_counted, listed
+from sfumato.report.findings import Findings, Row, judge_column
+from sfumato.report.read import MethodResults, after_temperature
+from sfumato.report.statistics import LEVEL, Difference, Estimate
+
+_USUAL_BINS = 15
+
+
+def note(findings: Findings) -> str:
+    """The lines under a table: only what occurs in it is explained."""
+    columns = [column for column in findings.columns if column.is_main]
+    values = [each for column in columns for each in _values(findings, column)]
+    parts = [
+        "Mean over seeds; in brackets its 95 % interval, from the spread over seeds (t) and, where "
+        "they are kept, from resamples of the test images (bootstrap).",
+        *_without_images(findings, columns),
+        *_single(values),
+        "✓ significantly better than the baseline, ✗ significantly worse, ? inconclusive. In each "
+        "column the probability of any false ✓ or ✗ is at most 5 % (Dunnett), so that the single "
+        "interval of a difference may exclude zero without a verdict.",
+    ]
+    if any(value.is_near_floor for value in values):
+        parts.append(
+            "“perfect” is expected for a perfectly calibrated model with as many images. There is "
+            "no verdict where even the larger of two numbers could be that of such a model, or "
+            "where what is expected differs as much as they do."
+        )
+    if any(column.key == "expected_accuracy" for column in columns):
+        parts.append(
+            "“expected accuracy” is of images without labels: the mean confidence after the "
+            "temperature of the validation set, which is the accuracy if the network is as well "
+            "calibrated there as on the validation images, and not if the shift breaks that."
+        )
+    return " ".join([*parts, *_bins(findings), *_skipped(findings)])
+
+
+def _skipped(findings: Findings) -> list[str]:
+    """Count the images that could not be decoded, where the study said to leave them out."""
+    runs = [run for row in findings.rows for run in row.method.runs]
+    most = max((run.metrics.get("skipped_images", 0) for run in runs), default=0)
+    if not most:
+        return []
+    return [
+        f"Images that could not be decoded were left out, up to {most} of a run; each run lists "
+        "its own in skipped_images.json."
+    ]
+
+
+def _bins(findings: Findings) -> list[str]:
+    """Name the number of bins where it is not the usual 15."""
+    runs = [run for row in findings.rows for run in row.method.runs]
+    found = [(run.config.get("evaluate") or {}).get("bins", _USUAL_BINS) for run in runs]
+    counts = sorted({each[0] if isinstance(each, list) else each for each in found})
+    if counts in ([], [_USUAL_BINS]):
+        return []
+    return [f"Calibration errors have {listed([str(each) for each in counts])} bins."]
+
+
+def images_are_counted(findings: Findings, columns: Sequence[Column]) -> bool:
+    """True if every interval over seeds of these columns includes the test images."""
+    return not any(v.over == "seeds" for c in columns for v in _values(findings, c))
+
+
+def listed(parts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _values(findings: Findings, column: Column) -> list[Estimate]:
+    return [row.values[column.id] for row in findings.rows if column.id in row.values]
+
+
+def _without_images(findings: Findings, columns: Sequence[Column]) -> list[str]:
+    lacking = [column for column in columns if not images_are_counted(findings, [column])]
+    if not lacking:
+        return []
+    if len(lacking) == len(columns):
+        return [
+            "These runs keep no resamples of their test images (an older version made them): all "
+            "intervals are over seeds only."
+        ]
+    names = listed([column.title for column in lacking])
+    return [f"No resamples are kept of {names}: there, seeds only."]
+
+
+def _single(values: Sequence[Estimate]) -> list[str]:
+    if all(value.seeds > 1 for value in values):
+        return []
+    return [
+        "With one seed the interval is over the test images only: it says nothing about another "
+        "training, and there is no verdict about methods."
+    ]
+
+
+_Differences = Mapping[Column, Difference]
+
+
+@dataclass(frozen=True)
+class TemperatureComparison:
+    """A baseline after a temperature: its differences to the baseline, and of others to it.
+
+    Verdicts hold over all methods of a column, as in the table.
+    """
+
+    baseline: str
+    name: str
+    own: _Differences
+    others: Mapping[str, _Differences]
+
+    @property
+    def helps(self) -> bool:
+        """True if it is significantly better somewhere and worse nowhere."""
+        verdicts = {found.verdict for found in self.own.values()}
+        return "better" in verdicts and "worse" not in verdicts
+
+    def is_beaten_by(self, method: str) -> bool:
+        """True if a method is significantly better than it somewhere."""
+        return any(found.verdict == "better" for found in self.others[method].values())
+
+    @property
+    def alone(self) -> str:
+        """Describe it where nothing is better than it without a loss elsewhere."""
+        trades = [name for name in self.others if self.is_beaten_by(name)]
+        beyond = f"No method but {listed(trades)}" if trades else "No method"
+        verdict = f"{beyond} is significantly better than that anywhere"
+        return f"{self._what()} {_differing(self.own)}. {verdict}."
+
+    def against(self, method: str) -> str:
+        """Describe it, and what a method adds to it."""
+        beyond = _differing(self.others[method])
+        return f"{self._what()} {_differing(self.own)}; against that {method} {beyond}."
+
+    def _what(self) -> str:
+        return f"One temperature on {self.baseline}, which trains nothing,"
+
+
+def compare_temperatures(
+    findings: Findings, columns: Sequence[Column]
+) -> dict[str, TemperatureComparison]:
+    """Compare each baseline whose runs fitted a temperature with itself after it, by its name.
+
+    Where a method of the study has the name already it is compared in the table.
+    """
+    found, names = {}, {row.name for row in findings.rows}
+    for row in findings.rows:
+        scaled = after_temperature(row.method) if row.baseline is None else None
+        if scaled is not None and scaled.name not in names:
+            others = [each.method for each in findings.rows if each.baseline == row.name]
+            found[row.name] = _compared(row.method, scaled, others, columns)
+    return found
+
+
+def _compared(
+    baseline: MethodResults,
+    scaled: MethodResults,
+    others: Sequence[MethodResults],
+    columns: Sequence[Column],
+) -> TemperatureComparison:
+    own: dict[Column, Difference] = {}
+    beyond: dict[str, dict[Column, Difference]] = {each.name: {} for each in others}
+    for column in columns:
+        plain = judge_column([baseline, scaled, *others], baseline, column).differences
+        if scaled.name in plain:
+            own[column] = plain[scaled.name]
+        for name, found in judge_column([scaled, *others], scaled, column).differences.items():
+            beyond[name][column] = found
+    return TemperatureComparison(baseline.name, scaled.name, own, beyond)
+
+
+def _differing(found: _Differences) -> str:
+    parts = []
+    for verdict in ("better", "worse"):
+        named = [titled(each, column) for column, each in found.items() if each.verdict == verdict]
+        if named:
+            parts.append(f"significantly {verdict} in {listed(named)}")
+    return f"is {' and '.join(parts)}" if parts else "is not significantly different"
+
+
+def titled(found: Difference, column: Column) -> str:
+    """A difference with its metric and unit, as `ECE (-2.1 [-3.0, -1.2] points)`."""
+    return f"{column.title} ({found.text(column)}{' points' if column.percent else ''})"
+
 
 # What decides, where a study has it: being right, being honest, and both under damage.
 DECIDING = (
     *("test.accuracy", "test.miou", "test.mean_iou", "test.ap", "test.nll", "test.ece"),
     "corrupted.error",
 )
+
 _FEW_SEEDS = 3
-_SAME = 0.05  # ratios of times that are nearer to 1 are noise
 
 
 @dataclass(frozen=True)
@@ -31,6 +210,14 @@ class Recommendation:
     certainty: str
 
     @property
+    def short(self) -> str:
+        """The headline, with the evidence where a method is recommended."""
+        if self.method is None or not self.reasons:
+            return self.headline
+        evidence, stop, _ = self.reasons[0].partition(". ")
+        return f"{self.headline} {evidence}{stop.strip()}"
+
+    @property
     def text(self) -> str:
         """All of it as one paragraph."""
         return " ".join(
@@ -39,10 +226,10 @@ class Recommendation:
 
 
 def recommend(findings: Findings) -> Recommendation:
-    """The method that is measurably better somewhere and measurably worse nowhere; else say so.
+    """Choose the method that is significantly better somewhere and worse nowhere; else say so.
 
     Only metrics of `DECIDING` count. A method with gains and losses is named as a trade, never as
-    a recommendation; nor is one recommended that is nowhere measurably better than the baseline
+    a recommendation; nor is one recommended that is nowhere significantly better than the baseline
     after a temperature, where that is better than the baseline already.
     """
     columns = [column for column in findings.columns if column.id in DECIDING]
@@ -54,14 +241,16 @@ def recommend(findings: Findings) -> Recommendation:
     clean = [r for r in compared if _gains(r, columns) and not _losses(r, columns)]
     trained = [r for r in clean if not _is_matched(r, temperatures)]
     certainty = _certainty(findings, compared, columns)
+    strange = strange_inputs(findings)
     if trained:
         best = min(trained, key=lambda row: (-len(_gains(row, columns)), _tie_break(row, findings)))
-        beside = temperatures.get(str(best.baseline))
+        scaled = temperatures.get(str(best.baseline))
         reasons = [
             _evidence(best, columns),
-            *([] if beside is None else [beside.against(best.name)]),
+            *([] if scaled is None else [scaled.against(best.name)]),
             *_runners_up([row for row in clean if row is not best]),
             *_trades(compared, columns),
+            *strange,
         ]
         return Recommendation(
             best.name, f"Use {best.name}.", reasons, _cost(best, findings), certainty
@@ -71,24 +260,46 @@ def recommend(findings: Findings) -> Recommendation:
         return Recommendation(
             helping.name,
             f"Fit one temperature to {helping.baseline}.",
-            [helping.alone, *_runners_up(clean), *_trades(compared, columns)],
+            [helping.alone, *_runners_up(clean), *_trades(compared, columns), *strange],
             "It costs a few seconds, on predictions of held-out images.",
             certainty,
         )
     return Recommendation(
         None,
-        f"No method is measurably better than {baseline} without being measurably worse somewhere: "
+        f"No method is significantly better than {baseline} without being worse somewhere: "
         f"stay with {baseline}, or add seeds.",
-        [*_trades(compared, columns), *_by_means_alone(findings, compared)],
+        [*_trades(compared, columns), *_by_means_alone(findings, compared), *strange],
         "",
         certainty,
     )
 
 
-def _is_matched(row: Row, temperatures: Mapping[str, BesideTemperature]) -> bool:
-    """Whether a temperature on its baseline does what it does, as far as the study can tell."""
-    beside = temperatures.get(str(row.baseline))
-    return beside is not None and beside.helps and not beside.is_beaten_by(row.name)
+def strange_inputs(findings: Findings) -> list[str]:
+    """Say whether methods cost recognition of strange inputs, where a study has verdicts on it."""
+    columns = [c for c in findings.columns if c.split.startswith("ood.") and c.key == "auroc"]
+    alike: dict[str, list[str]] = {}
+    for row in findings.rows:
+        if any(_verdict(row, column) for column in columns):
+            counts = {"better": len(_gains(row, columns)), "worse": len(_losses(row, columns))}
+            parts = [f"{verdict} in {count}" for verdict, count in counts.items() if count]
+            what = (
+                f"significantly {' and '.join(parts)}" if parts else "not significantly different"
+            )
+            alike.setdefault(what, []).append(row.name)
+    if not alike:
+        return []
+    said = [
+        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {what}"
+        for what, names in alike.items()
+    ]
+    count = _count(len(columns), "AUROC")
+    return [f"Recognition of strange inputs, by {count} against the baseline: {'; '.join(said)}."]
+
+
+def _is_matched(row: Row, temperatures: Mapping[str, TemperatureComparison]) -> bool:
+    """True if the method does not differ significantly from a temperature on its baseline."""
+    scaled = temperatures.get(str(row.baseline))
+    return scaled is not None and scaled.helps and not scaled.is_beaten_by(row.name)
 
 
 def _gains(row: Row, columns: Sequence[Column]) -> list[Column]:
@@ -112,25 +323,26 @@ def _tie_break(row: Row, findings: Findings) -> float:
 
 def _evidence(row: Row, columns: Sequence[Column]) -> str:
     gains = [titled(row.differences[c.id], c) for c in _gains(row, columns)]
-    open_ = [c.title for c in columns if _verdict(row, c) == "can't tell"]
-    text = f"Against {row.baseline} it is measurably better in {listed(gains)}."
+    open_ = [c.title for c in columns if _verdict(row, c) == "inconclusive"]
+    text = f"Against {row.baseline} it is significantly better in {listed(gains)}."
     if open_:
-        text += f" For {listed(open_)} the study can't tell."
-    perfect = [f"{c.title} of {_against_perfect(row, c)}" for c in columns if _is_near(row, c)]
+        text += f" Inconclusive: {listed(open_)}."
+    known = [column for column in columns if column.id in row.values]
+    near = [column for column in known if row.values[column.id].is_near_floor]
+    perfect = [f"{column.title} of {_against_perfect(row, column)}" for column in near]
     if perfect:
         text += f" Its {listed(perfect)} with as many images."
     return text
-
-
-def _is_near(row: Row, column: Column) -> bool:
-    return column.id in row.values and row.values[column.id].is_near_floor
 
 
 def _against_perfect(row: Row, column: Column) -> str:
     value = row.values[column.id]
     unit = " %" if column.percent else ""
     floor = column.number(value.floor or 0.0)
-    return f"{column.number(value.mean)}{unit} is near the {floor}{unit} of a perfect network"
+    return (
+        f"{column.number(value.mean)}{unit} is near the {floor}{unit} expected for a perfectly "
+        "calibrated model"
+    )
 
 
 def _runners_up(clean: Sequence[Row]) -> list[str]:
@@ -138,9 +350,7 @@ def _runners_up(clean: Sequence[Row]) -> list[str]:
     if not others:
         return []
     verb = "is" if len(others) == 1 else "are"
-    return [
-        f"{listed(others)} {verb} also measurably better somewhere and measurably worse nowhere."
-    ]
+    return [f"{listed(others)} {verb} also significantly better somewhere and worse nowhere."]
 
 
 def _trades(compared: Sequence[Row], columns: Sequence[Column]) -> list[str]:
@@ -164,18 +374,10 @@ def _by_means_alone(findings: Findings, compared: Sequence[Row]) -> list[str]:
     if len(scored) < 2:
         return []
     best = min(scored, key=lambda row: row.values["test.nll"].mean)
-    return [
-        f"By the means alone {best.name} has the lowest NLL "
-        f"({best.values['test.nll'].mean:.3f}), which chance could explain."
-        if best in compared and _may_be_chance(best)
-        else f"By the means alone {best.name} has the lowest NLL "
-        f"({best.values['test.nll'].mean:.3f})."
-    ]
-
-
-def _may_be_chance(row: Row) -> bool:
-    found = row.differences.get("test.nll")
-    return found is None or found.verdict == "can't tell"
+    found = best.differences.get("test.nll")
+    may_be_chance = best in compared and (found is None or found.verdict == "inconclusive")
+    said = f"On average {best.name} has the lowest NLL ({best.values['test.nll'].mean:.3f})"
+    return [f"{said}, which chance could explain." if may_be_chance else f"{said}."]
 
 
 def _cost(row: Row, findings: Findings) -> str:
@@ -187,11 +389,12 @@ def _cost(row: Row, findings: Findings) -> str:
     ):
         if ours and theirs:
             ratio = ours / theirs
-            times = "the same" if abs(ratio - 1) < _SAME else f"{ratio:.2g} times the"
-            parts.append(f"{times} {what} time")
+            parts.append(f"{ratio:.2g}x {what} time")
     if not parts:
         return "Its cost was not recorded."
-    return f"It takes {listed(parts)}, as far as a busy machine lets one measure."
+    return (
+        f"Cost: {listed(parts)} (measured during the study; other processes may have interfered)."
+    )
 
 
 def _certainty(findings: Findings, compared: Sequence[Row], columns: Sequence[Column]) -> str:
@@ -205,15 +408,15 @@ def _certainty(findings: Findings, compared: Sequence[Row], columns: Sequence[Co
     most = max(difference.seeds for difference in made)
     seeds = _count(most, "shared seed") if fewest == most else f"{fewest} to {most} shared seeds"
     text = (
-        f"How sure: verdicts count {seeds} {_images(findings, columns)}, with the noise of all "
-        f"methods together; in each column any false one has a probability of at most "
+        f"How sure: verdicts count {seeds} {_images(findings, columns)}, with the noise of each "
+        f"method and of all together; in each column any false one has a probability of at most "
         f"{100 * LEVEL:.0f} %, over the {_count(len(columns), 'column')} that decide here "
-        f"at most {_joint(len(columns))} %."
+        f"at most {100 * min(LEVEL * len(columns), 1.0):.0f} %."
     )
     if fewest == 1:
         text += " A method with one shared seed gets no verdict."
     if most < _FEW_SEEDS:
-        text += " Two seeds make wide intervals: with three to five, more can be told."
+        text += " Two seeds make wide intervals: use three to five."
     return text
 
 
@@ -222,10 +425,6 @@ def _images(findings: Findings, columns: Sequence[Column]) -> str:
         return "and test images"
     some = any(images_are_counted(findings, [column]) for column in columns)
     return "and, where kept, test images" if some else "only, not images"
-
-
-def _joint(columns: int) -> str:
-    return f"{100 * min(LEVEL * columns, 1.0):.0f}"
 
 
 def _count(number: int, noun: str) -> str:

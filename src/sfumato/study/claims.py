@@ -1,4 +1,4 @@
-"""Who works on a training: one owner at a time, on one machine or on many with a shared folder.
+"""Claims on trainings: one owner at a time, on one machine or on many with a shared folder.
 
 A claim is a numbered file, `claims/000001.json`; the highest number owns. To claim is to create
 the next number, which the file system lets one process do; nothing is ever deleted, so no two can
@@ -58,7 +58,7 @@ class Observer:
     _seen: dict[tuple[Path, int], tuple[float, float]] = field(default_factory=dict)
 
     def held(self, training: Path, claim: Claim) -> bool:
-        """Whether somebody alive works on this training."""
+        """True if somebody alive works on this training."""
         if claim.number == 0 or claim.ended:
             return False
         if claim.owner.get("machine") == machine_name():
@@ -76,7 +76,6 @@ class LostClaimError(RuntimeError):
 
 
 def newest_claim(training: Path) -> Claim:
-    """The claim with the highest number."""
     found = [_NAME.fullmatch(path.name) for path in (training / "claims").glob("*.json")]
     number = max((int(name[1]) for name in found if name), default=0)
     if number == 0:
@@ -100,28 +99,22 @@ def claimed(
     on_lost: Callable[[], object],
     heartbeat_seconds: float = HEARTBEAT_SECONDS,
 ) -> Iterator[Callable[[Ending], None]]:
-    """Own the training that was last owned by claim number `after`.
-
-    Args:
-        training: the training's directory.
-        after: number of the claim that was seen to have ended or to be abandoned.
-        on_lost: called from another thread where this process slept so long that another one
-            took over; it must stop the work.
-        heartbeat_seconds: time between two touches.
-
-    Yields:
-        A function to say how it ended; without that it counts as interrupted.
-
-    Raises:
-        LostClaimError: somebody else was first.
-    """
+    """Own the training that was last owned by claim number `after`."""
+    # Whoever creates the next number owns the training.
     path = _file(training, after + 1)
-    owner = _myself()
+    owner = {
+        "host": socket.gethostname(),
+        "machine": machine_name(),
+        "pid": os.getpid(),
+        "process_began": _began(os.getpid()),
+        "ended": None,
+    }
     _create(path, owner)
     stop = threading.Event()
 
     def beat() -> None:
         while not stop.wait(heartbeat_seconds):
+            # This process slept so long that another one took over: the work must stop.
             if _file(training, after + 2).exists():
                 on_lost()
                 return
@@ -150,7 +143,7 @@ def _end(path: Path, owner: dict[str, Any], ending: Ending) -> None:
 
 
 def machine_name() -> str:
-    """Where a process number means one process: host, boot and, in containers, their space."""
+    """Name the space of process numbers: host, boot and, in containers, their namespace."""
     parts = [socket.gethostname()]
     boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
     if boot.exists():
@@ -162,16 +155,6 @@ def machine_name() -> str:
 
 def _file(training: Path, number: int) -> Path:
     return training / "claims" / f"{number:06d}.json"
-
-
-def _myself() -> dict[str, Any]:
-    return {
-        "host": socket.gethostname(),
-        "machine": machine_name(),
-        "pid": os.getpid(),
-        "process_began": _began(os.getpid()),
-        "ended": None,
-    }
 
 
 def _create(path: Path, owner: dict[str, Any]) -> None:
@@ -210,7 +193,7 @@ def _alive(pid: object, began: str | None) -> bool:
 
 
 def _began(pid: int) -> str | None:
-    """When a process started, which tells it from a later one with the same number."""
+    """Return when a process started, which tells it from a later one with the same number."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

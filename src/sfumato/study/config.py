@@ -1,8 +1,10 @@
-"""The study file: data, model and recipe once, then what each method changes."""
+"""The study file: recipe, methods, seeds; what it extends, and keys from the command line."""
 
 from __future__ import annotations
 
+import copy
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +13,84 @@ from typing import Any
 from pydantic import Field, PrivateAttr, field_validator
 
 from sfumato._core.import_path import module_folder, searching
-from sfumato.engine import (
-    ConfigError,
-    RunConfig,
-    Strict,
-    content_hash,
-    fingerprint,
-    parse,
-    training_content,
-)
-from sfumato.engine.config.evaluate_section import EvaluateConfig
-from sfumato.engine.runs.ensembles import member_config
-from sfumato.study.extended import merge_recipe, read_extended
+from sfumato._core.yaml_files import parse_yaml, read_yaml
+from sfumato.engine import ConfigError, RunConfig, fingerprint, parse
+from sfumato.engine.config.kinds import SPEC_KINDS
+from sfumato.engine.config.run_config import training_name
+from sfumato.engine.config.sections import EvaluateConfig, Strict
+from sfumato.engine.tasks.ensembles import member_config
+
+EXTENDS = "extends"
+_SECTIONS = ("train", "predict", "evaluate", "classifier")
+
+
+def read_extended(path: Path, above: tuple[Path, ...] = ()) -> Any:
+    """The content of a study file, with all that it takes from the file which it extends.
+
+    Its `recipe` changes the other's as a method does; any other key stands instead of the other's.
+    """
+    if not path.is_file():
+        what = "is a folder; pass a file in it" if path.is_dir() else "no such study file"
+        raise ConfigError(f"{path}: {what}{f', though {above[-1]} extends it' if above else ''}")
+    try:
+        content = read_yaml(path, by_hand=True)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if not isinstance(content, Mapping) or EXTENDS not in content:
+        _refuse_misspelt(path, content)
+        return content
+    own = dict(content)
+    other = own.pop(EXTENDS)
+    if not isinstance(other, str) or re.search("[\0\ud800-\udfff]", other) or "name" not in own:
+        raise ConfigError(
+            f"{path}: extends needs the name of a study file, and the study a name of its own"
+        )
+    chain = (*above, path.resolve())
+    target = (path.parent / other).resolve()
+    if target in chain:
+        raise ConfigError(f"{path}: extends {other}, which extends it")
+    base = read_extended(path.parent / other, chain)
+    if not isinstance(base, Mapping):
+        return own  # what is wrong with it is said as of any file
+    recipe = merge_recipe(base.get("recipe") or {}, own.get("recipe") or {})
+    return {**base, **own, "recipe": recipe}
+
+
+def _refuse_misspelt(path: Path, content: Any) -> None:
+    """Say that `extends` is meant, before all that a file without it lacks."""
+    for key in content if isinstance(content, Mapping) else ():
+        if difflib.get_close_matches(str(key), [EXTENDS], cutoff=0.75):
+            raise ConfigError(f"{path}: {key}: unknown key; did you mean {EXTENDS!r}?")
+
+
+def merge_recipe(recipe: Any, changes: Any) -> Any:
+    """Sections are merged key by key; what has a name (data, model, loss ...) is replaced by it.
+
+    Options without a name change those of what the recipe names.
+
+    Example:
+        >>> merge_recipe({"train": {"epochs": 9}, "model": "vgg"}, {"train": {"batch_size": 8}})
+        {'train': {'epochs': 9, 'batch_size': 8}, 'model': 'vgg'}
+        >>> merge_recipe({"model": "vgg"}, {"model": {"smooth": True}})
+        {'model': {'name': 'vgg', 'smooth': True}}
+    """
+    if not isinstance(recipe, Mapping) or not isinstance(changes, Mapping):
+        return changes or recipe
+    merged = {**recipe, **changes}
+    for section in _SECTIONS:
+        ours, theirs = recipe.get(section), changes.get(section)
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+            merged[section] = {**ours, **theirs}
+    for kind in SPEC_KINDS:
+        if kind in recipe:
+            merged[kind] = _spec(recipe[kind], merged[kind])
+    return merged
+
+
+def _spec(ours: Any, theirs: Any) -> Any:
+    named = {"name": ours} if isinstance(ours, str) else ours
+    adds = isinstance(theirs, Mapping) and "name" not in theirs
+    return {**named, **theirs} if adds and isinstance(named, Mapping) else theirs
 
 
 class StudyConfig(Strict):
@@ -33,10 +101,15 @@ class StudyConfig(Strict):
     """
 
     name: str = Field(min_length=1)
+    """Name of the study, and of the folder of its results."""
     title: str = ""
+    """Title of the report."""
     recipe: dict[str, Any]
+    """What all methods share."""
     methods: dict[str, dict[str, Any]] = Field(min_length=1)
+    """What each method changes of the recipe, under its name; the first is the baseline."""
     seeds: list[int] = Field(default=[0], min_length=1)
+    """Seeds that every method is trained with."""
     _modules: Path | None = PrivateAttr(default_factory=module_folder)
 
     @property
@@ -111,7 +184,6 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> StudyConfig:
         path: the YAML file; with `extends` it says only what it changes of another.
         overrides: keys to replace, as `train.epochs=5` (see `apply_overrides`).
     """
-    from sfumato.study.overrides import apply_overrides
 
     path = Path(path)
     content = read_extended(path)
@@ -135,8 +207,10 @@ def plan(study: StudyConfig) -> list[PlannedRun]:
                 source = f"study {study.name}, method {method!r}"
                 content = {**merge_recipe(study.recipe, changes), "seed": seed}
                 is_first = seed == study.seeds[0]
-                if not _is_ensemble(content):
+                predict = content.get("predict")
+                if not isinstance(predict, Mapping) or predict.get("ensemble") is None:
                     config = parse(RunConfig, content, source)
+                    # An untrained network is the same with every seed.
                     if config.train.epochs or is_first:
                         runs.append(PlannedRun(method, seed, config))
                 elif is_first:
@@ -168,14 +242,14 @@ def select(study: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str]) 
             choices = ", ".join(repr(each) for each in study.methods)
             raise ConfigError(f"--only {name}: no such method; {hint}the study has {choices}")
     chosen = [run for run in runs if not only or run.method in only]
-    found = {_training(run.config): run for run in chosen}
-    every = {_training(run.config): run for run in reversed(runs)}
+    found = {training_name(run.config): run for run in chosen}
+    every = {training_name(run.config): run for run in reversed(runs)}
     for run in chosen:
         for seed in members_of(run.config):
             config = member_config(run.config, seed)
             alone = config.model_copy(update={"evaluate": EvaluateConfig(resamples=0)})
             hidden = PlannedRun(f"member of {run.method}", seed, alone)
-            name = _training(config)
+            name = training_name(config)
             found.setdefault(name, every.get(name, hidden))
     added = [run for run in found.values() if run not in chosen]
     return added + chosen
@@ -185,10 +259,6 @@ def members_of(config: RunConfig) -> list[int]:
     """The seeds of a run's ensemble, whose networks are trained in the same folder."""
     members = config.predict.ensemble or ()
     return [each for each in members if isinstance(each, int)]
-
-
-def _training(config: RunConfig) -> str:
-    return content_hash(training_content(config))
 
 
 def _check_severities(study: StudyConfig) -> None:
@@ -204,11 +274,6 @@ def _check_severities(study: StudyConfig) -> None:
         )
 
 
-def _is_ensemble(content: Mapping[str, Any]) -> bool:
-    predict = content.get("predict")
-    return isinstance(predict, Mapping) and predict.get("ensemble") is not None
-
-
 def _ensemble(study: StudyConfig, content: dict[str, Any], source: str) -> RunConfig:
     """With the study's seeds in place of the word for them: they are part of the run's name."""
     predict = content["predict"]
@@ -220,3 +285,119 @@ def _ensemble(study: StudyConfig, content: dict[str, Any], source: str) -> RunCo
             )
         content = {**content, "predict": {**predict, "ensemble": study.seeds}}
     return parse(RunConfig, content, source)
+
+
+MOST_SEEDS = 10_000
+
+
+def apply_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The content of a study file with keys replaced.
+
+    `train.epochs=5` sets a key of the recipe, and of every method that sets the same key, so that
+    the command line has the last word. `methods.ACLS.loss.margin=6` sets it for one method;
+    `seeds=[0,1]` is a key of the study itself. Values are YAML.
+
+    Args:
+        content: the study file as plain data.
+        overrides: `KEY=VALUE`, with dots between the parts of the key.
+
+    Example:
+        >>> study = {"name": "s", "recipe": {"train": {"epochs": 9}}, "methods": {"a": {}}}
+        >>> apply_overrides(study, ["train.epochs=5", "seeds=[1, 2]"])["recipe"]
+        {'train': {'epochs': 5}}
+    """
+    changed = copy.deepcopy(dict(content))
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        parts = key.strip().split(".")
+        if not separator or not all(parts):
+            raise ConfigError(f"{override!r}: write KEY=VALUE, for example train.epochs=5")
+        value = _value(text, override)
+        if parts[0] in StudyConfig.model_fields:
+            _set(changed, _in_methods(parts, changed, override), value, override)
+        elif parts[0] in RunConfig.model_fields:
+            _set(changed.setdefault("recipe", {}), parts, value, override)
+            for changes in _methods(changed).values():
+                if _has(changes, parts):
+                    _set(changes, parts, value, override)
+        else:
+            raise ConfigError(f"{override!r}: unknown key {parts[0]!r}{_hint(parts[0])}")
+    return changed
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds as a person writes them.
+
+    Example:
+        >>> parse_seeds("0-2,7")
+        [0, 1, 2, 7]
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d{1,18})(?:\s*-\s*(\d{1,18}))?\s*", part)
+        if found is None:
+            raise ConfigError(f"--seeds {text}: write numbers and ranges, for example 0,1 or 0-4")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first:
+            raise ConfigError(f"--seeds {text}: a range counts up; write {last}-{first}")
+        if len(seeds) + last - first >= MOST_SEEDS:
+            raise ConfigError(
+                f"--seeds {text}: more than {MOST_SEEDS:,} seeds; a study takes a few, as 0-4"
+            )
+        seeds += range(first, last + 1)
+    return list(dict.fromkeys(seeds))
+
+
+def _value(text: str, override: str) -> Any:
+    try:
+        return parse_yaml(text, by_hand=True)
+    except ValueError as error:
+        raise ConfigError(f"{override!r}: the value is not valid YAML: {error}") from None
+
+
+def _in_methods(parts: list[str], content: Mapping[str, Any], override: str) -> list[str]:
+    """Join the parts of a method's name that holds dots itself; a new method is given whole."""
+    if parts[0] != "methods":
+        return parts
+    known = _methods(content)
+    for end in range(len(parts), 1, -1):
+        name = ".".join(parts[1:end])
+        if name in known:
+            return ["methods", name, *parts[end:]]
+    if len(parts) > 2:
+        names = ", ".join(repr(name) for name in known)
+        raise ConfigError(f"{override!r}: no such method; the study has {names or 'none'}")
+    return parts
+
+
+def _methods(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The methods of a study file; none where it has something else there, which is said later."""
+    found = content.get("methods")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _set(content: Any, parts: Sequence[str], value: Any, override: str) -> None:
+    for place, part in enumerate(parts[:-1]):
+        inner = content.setdefault(part, {})
+        if inner is None or isinstance(inner, str):  # a name alone stands for its defaults
+            inner = {"name": inner} if inner else {}
+            content[part] = inner
+        if not isinstance(inner, dict):
+            where = ".".join(parts[: place + 1])
+            raise ConfigError(f"{override!r}: {where} is {inner!r}, which has no keys")
+        content = inner
+    content[parts[-1]] = value
+
+
+def _has(content: Any, parts: Sequence[str]) -> bool:
+    for part in parts:
+        if not isinstance(content, Mapping) or part not in content:
+            return False
+        content = content[part]
+    return True
+
+
+def _hint(word: str) -> str:
+    known = [*RunConfig.model_fields, *StudyConfig.model_fields]
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(sorted(known))}"

@@ -1,34 +1,74 @@
-"""A job: one training with all the runs of a study that evaluate its weights."""
+"""Jobs of a study (one training with its runs), and what they take of the machine."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato._core.files import DamagedFileError, read_json
-from sfumato.engine import (
-    RunConfig,
-    RunDirectory,
-    content_hash,
-    fingerprint,
-    training_content,
-)
+import torch
+
+from sfumato._core.files import UnreadableFileError, last_line, read_json
+from sfumato.engine import RunConfig, RunDirectory, fingerprint
+from sfumato.engine.config.run_config import training_name
 from sfumato.engine.runs.directory import TRAININGS
-from sfumato.engine.runs.ensembles import member_trainings
+from sfumato.engine.tasks.ensembles import member_trainings
 from sfumato.study.config import PlannedRun, members_of
+
+CRASH_SIGNALS = (signal.SIGSEGV, signal.SIGILL, signal.SIGABRT)
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on, which may be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def default_workers() -> int:
+    """One process for each core, up to four."""
+    return min(4, usable_cores())
+
+
+def default_threads() -> int:
+    """Threads of each run: the cores shared out among the default number of workers.
+
+    Sums are taken in another order with other threads, so this looks at the machine alone:
+    neither `--workers` nor the number of runs that wait changes a number.
+    """
+    return max(1, usable_cores() // default_workers())
+
+
+def idle_cores_hint(at_a_time: int, threads: int) -> str | None:
+    """One line where a study of few runs leaves half of the cores or more without work."""
+    cores = usable_cores()
+    if 2 * at_a_time * threads > cores:
+        return None
+    return (
+        f"Runs at a time: {at_a_time}, threads of each: {threads}. "
+        f"{cores - at_a_time * threads} of {cores} cores have no work; "
+        f"--threads {cores // at_a_time} uses them (other threads change the last digits)."
+    )
+
+
+def conservative_environment() -> dict[str, str]:
+    """Variables that keep PyTorch to instructions that have been in use for a decade.
+
+    Kernels for the newest ones are where libraries still crash, and some virtual machines
+    announce instructions that they then refuse.
+    """
+    found = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    # An instruction set that is named is used unchecked: only ever step down to it.
+    if torch.backends.cpu.get_cpu_capability() == "AVX512":
+        found["ATEN_CPU_CAPABILITY"] = "avx2"
+    return found
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one worker does at a time.
-
-    Args:
-        training: the training's directory, which workers claim.
-        root: the folder of runs.
-        runs: the planned runs that share the training, usually one.
-        needs: trainings that must have ended before, of the networks of an ensemble.
-    """
+    """A training with its runs: the work of one worker at a time."""
 
     training: Path
     root: Path
@@ -49,7 +89,7 @@ class Job:
 
     @property
     def epochs(self) -> int:
-        """That this job trains; an ensemble trains none."""
+        """Epochs that this job trains; an ensemble trains none."""
         config = self.runs[0].config
         return config.train.epochs if config.predict.ensemble is None else 0
 
@@ -59,15 +99,14 @@ class Job:
 
     @property
     def crashed(self) -> bool:
-        """Whether a worker crashed on it before, so that it keeps to conservative instructions."""
+        """True if a worker crashed on it before: it then keeps to conservative instructions."""
         path = self.training / "environment.json"
         try:
             return path.exists() and "crash" in read_json(path)
-        except DamagedFileError:  # the worker sets it aside
+        except UnreadableFileError:  # the worker sets it aside
             return False
 
     def waiting(self) -> list[PlannedRun]:
-        """The runs without results."""
         return [run for run in self.runs if not run_directory(run, self.root).finished]
 
     def logged_epochs(self) -> int:
@@ -78,28 +117,26 @@ class Job:
         for run in self.waiting():
             path = run_directory(run, self.root).path / "error.txt"
             if path.exists():
-                lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                return lines[-1] if lines else "no reason recorded"
+                return last_line(path)
         return "no reason recorded"
 
 
 def run_directory(planned: PlannedRun, root: Path) -> RunDirectory:
-    """Where a planned run's results go."""
     return RunDirectory(root / fingerprint(planned.config))
 
 
 def group_jobs(runs: Iterable[PlannedRun], root: Path) -> list[Job]:
     """One job for each training, in the order of the plan, those that need others last."""
+
+    def needs(config: RunConfig) -> tuple[Path, ...]:
+        return tuple(member_trainings(config, root)) if members_of(config) else ()
+
     groups: dict[Path, list[PlannedRun]] = {}
     for run in runs:
-        training = root / TRAININGS / content_hash(training_content(run.config))
+        training = root / TRAININGS / training_name(run.config)
         groups.setdefault(training, []).append(run)
     jobs = [
-        Job(training, root, tuple(members), _needs(members[0].config, root))
+        Job(training, root, tuple(members), needs(members[0].config))
         for training, members in groups.items()
     ]
     return sorted(jobs, key=lambda job: bool(job.needs))
-
-
-def _needs(config: RunConfig, root: Path) -> tuple[Path, ...]:
-    return tuple(member_trainings(config, root)) if members_of(config) else ()

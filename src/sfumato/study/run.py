@@ -1,31 +1,280 @@
-"""Run a study: each planned run to its end, a failing one recorded while the others go on."""
+"""Run a study: each planned run to its end, shown live; a failing one is recorded."""
 
 from __future__ import annotations
 
+import json
+import os
+import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from sfumato._core.files import DamagedFileError, read_json, write_json
-from sfumato.engine import fingerprint
-from sfumato.study.board import Board
-from sfumato.study.claims import Observer, newest_claim
+import torch
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from sfumato._core.files import UnreadableFileError, read_json, write_json
+from sfumato._core.import_path import searching
+from sfumato._core.spec import DIGEST
+from sfumato._core.text import print_line, terminal
+from sfumato.analysis import smoothing_profile
+from sfumato.engine import ConfigError, RunDirectory, fingerprint, run
+from sfumato.engine.config.build import build_loss
+from sfumato.engine.config.components import find_component
+from sfumato.study.claims import Observer, claimed, newest_claim
 from sfumato.study.config import PlannedRun, StudyConfig, plan, select
-from sfumato.study.jobs import Job, group_jobs, run_directory
-from sfumato.study.launched import launched_rank, run_together
-from sfumato.study.machine import default_threads, idle_cores_hint
-from sfumato.study.profiles import write_profiles
-from sfumato.study.work import (
+from sfumato.study.jobs import Job, default_threads, group_jobs, idle_cores_hint, run_directory
+from sfumato.study.workers import (
     End,
+    LocalProcesses,
     Note,
+    RayCluster,
     StorageError,
     damage_told,
     record_crash,
     record_failure,
     storage_message,
 )
-from sfumato.study.workers import LocalProcesses, Workers
+
+_STEPS = 60
+_CLASSES = 10
+_NOT_SHOWN = ("name", "ignore_index", DIGEST)
+
+
+def write_profiles(runs: Sequence[PlannedRun], folder: Path) -> None:
+    """Write `profiles.json`: one profile for each different loss, named by its methods."""
+    losses: dict[str, list[str]] = {}
+    with searching(runs[0].config.modules):
+        for planned in runs:
+            spec = planned.config.loss
+            # The others compare the samples of a batch or keep a history: no profile of one.
+            loss = find_component("loss", spec["name"])
+            if loss.is_of_single_entries and not loss.remembers_samples(spec):
+                names = losses.setdefault(json.dumps(spec, sort_keys=True), [])
+                names += [] if planned.method in names else [planned.method]
+        found = {_title(names): _profile(json.loads(spec)) for spec, names in losses.items()}
+    write_json(folder / "profiles.json", found)
+
+
+def _plain(values: Tensor) -> list[float]:
+    """Without the rounding errors of a gradient that is zero, which would fill a chart."""
+    return [round(value, 9) for value in values.tolist()]
+
+
+def _title(methods: Sequence[str]) -> str:
+    rest = len(methods) - 1
+    return methods[0] + (f" and {rest} more" if rest else "")
+
+
+def _profile(spec: dict[str, Any]) -> dict[str, Any]:
+    loss = build_loss(spec, num_samples=1, num_classes=_CLASSES, epochs=1)
+    found = smoothing_profile(loss, num_classes=_CLASSES, num_steps=_STEPS)
+    settings = ", ".join(f"{key} {value}" for key, value in spec.items() if key not in _NOT_SHOWN)
+    return {
+        "loss": f"{spec['name']}: {settings}" if settings else spec["name"],
+        "lead": found.lead.tolist(),
+        "predicted": _plain(found.smoothing[:, -1]),
+        "others": _plain(found.smoothing[:, :-1].mean(1)),
+    }
+
+
+_ORDER = ("running", "elsewhere", "failed", "waiting", "finished")
+_COLOURS = {"running": "bold cyan", "finished": "green", "failed": "bold red", "waiting": "dim"}
+MOST_ROWS = 24
+
+
+@dataclass
+class _Row:
+    state: str
+    note: str = ""
+    began: float | None = None
+
+    def seconds(self) -> float | None:
+        """Since a worker of this runner took the job."""
+        if self.state != "running" or self.began is None:
+            return None
+        return time.monotonic() - self.began
+
+
+class Board:
+    """Follows jobs from their beginning to their end."""
+
+    def __init__(
+        self, jobs: Sequence[Job], *, slots: int, live: bool, announce: Callable[[str], None]
+    ) -> None:
+        self._jobs = jobs
+        self._slots = slots
+        self._announce = announce
+        self._rows = {job.training: _Row("finished" if job.finished else "waiting") for job in jobs}
+        self._waiting = sum(row.state == "waiting" for row in self._rows.values())
+        self._number = 0
+        console = terminal(stderr=True)
+        self._live: Live | None = None
+        if live and console.is_terminal:
+            self._live = Live(
+                get_renderable=self.render, console=console, refresh_per_second=2, transient=True
+            )
+
+    def began(self, job: Job) -> None:
+        row = self._rows[job.training]
+        if row.began is None:
+            self._number += 1
+        done = job.logged_epochs()
+        row.state, row.note = "running", ""
+        row.began = time.monotonic()
+        step = "training" if done < job.epochs else "evaluating"
+        resumed = f" from epoch {done + 1}" if 0 < done < job.epochs else ""
+        self._say(f"[{self._number}/{self._waiting}] {job.name}: {step}{resumed}")
+
+    def elsewhere(self, job: Job, holder: str) -> None:
+        row = self._rows[job.training]
+        if row.note != holder:
+            row.state, row.note = "elsewhere", holder
+            self._say(f"{job.name}: under way on {holder}")
+
+    def again(self, job: Job, reason: str, *, cautious: bool) -> None:
+        """The job's worker died; it will go on from the last checkpoint."""
+        self._rows[job.training].state = "waiting"
+        how = ", once more with a conservative instruction set" if cautious else ""
+        self._announce(f"{job.name}: {reason}; going on from its last checkpoint{how}")
+
+    def note(self, job: Job, text: str) -> None:
+        self._announce(f"{job.name}: {text}")
+
+    def ended(self, job: Job, end: End) -> None:
+        """The job has results, or never will."""
+        row = self._rows[job.training]
+        row.state, row.note = end.status, end.reason
+        if end.status == "failed":
+            self._announce(f"{job.name} failed: {end.reason}")
+        elif row.began is not None:
+            self._say(f"{job.name}: finished in {duration(time.monotonic() - row.began)}")
+
+    def __enter__(self) -> Board:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def render(self) -> RenderableType:
+        """The table as it is now: what runs first, then what failed, waits and is done."""
+        table = Table("run", "state", "epoch", "time", "left")
+        ranked = sorted(self._jobs, key=lambda job: _ORDER.index(self._rows[job.training].state))
+        for job in ranked[:MOST_ROWS]:
+            row = self._rows[job.training]
+            epochs = job.logged_epochs() if row.state in ("running", "elsewhere") else 0
+            state = "evaluating" if row.state == "running" and epochs >= job.epochs else row.state
+            table.add_row(
+                Text(job.name),
+                Text(state, style=_COLOURS.get(row.state, "")),
+                f"{min(epochs, job.epochs)}/{job.epochs}" if epochs else "",
+                _shown(row.seconds()),
+                _shown(self._left(job)) if row.state == "running" else "",
+            )
+        states = [row.state for row in self._rows.values()]
+        counts = ", ".join(f"{states.count(s)} {s}" for s in _ORDER if s in states)
+        return Group(table, Text(f"{counts}{self._total_left()}"))
+
+    def _left(self, job: Job) -> float | None:
+        """Seconds of training left, from the epochs that this study has seen."""
+        seconds = _epoch_seconds(job)
+        mean = _mean(seconds)
+        return None if mean is None else mean * (job.epochs - len(seconds))
+
+    def _total_left(self) -> str:
+        running = [job for job in self._jobs if self._rows[job.training].state == "running"]
+        waiting = [job for job in self._jobs if self._rows[job.training].state == "waiting"]
+        lefts = [left for job in running if (left := self._left(job)) is not None]
+        mean = _mean([seconds for job in running for seconds in _epoch_seconds(job)])
+        if mean is None:
+            return ""
+        total = sum(lefts) + mean * sum(job.epochs for job in waiting)
+        return f"; about {duration(total / self._slots)} of training left"
+
+    def _say(self, line: str) -> None:
+        if self._live is None:
+            self._announce(line)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them.
+
+    Example:
+        >>> duration(5), duration(130), duration(7500)
+        ('5 s', '2 min 10 s', '2 h 5 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _epoch_seconds(job: Job) -> list[float]:
+    return [record.get("seconds", 0.0) for record in RunDirectory(job.training).log()]
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _shown(seconds: float | None) -> str:
+    return "" if seconds is None else duration(seconds)
+
+
+def launched_rank() -> int | None:
+    """This process's number where torchrun or srun started several; None where it is alone."""
+    for marker, size, rank in (
+        ("TORCHELASTIC_RUN_ID", "WORLD_SIZE", "RANK"),
+        ("SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_PROCID"),
+    ):
+        if marker in os.environ and int(os.environ.get(size, "1")) > 1:
+            return int(os.environ[rank])
+    return None
+
+
+def run_distributed(
+    jobs: Sequence[Job], rank: int, announce: Callable[[str], None], threads: int | None = None
+) -> None:
+    """Bring jobs to their end one after the other, all processes working on the same run.
+
+    A failing run ends the command, because the other processes can't know of the failure; it is
+    recorded, and what was finished is kept. Each process has the threads that its launcher gave
+    it, unless `threads` says otherwise.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    for job in jobs:
+        with ExitStack() as stack:
+            if rank == 0:
+                claim = newest_claim(job.training)
+                if Observer().held(job.training, claim):
+                    raise ConfigError(f"{job.name}: under way on {claim.holder}")
+                announce(f"{job.name}: training, all processes together")
+                end = stack.enter_context(
+                    claimed(job.training, claim.number, on_lost=lambda: os._exit(1))
+                )
+            try:
+                for planned in job.waiting():
+                    run(planned.config, job.root, show=False)
+            except Exception:
+                if rank == 0:
+                    record_failure(job, job.waiting(), traceback.format_exc())
+                raise
+            if rank == 0:
+                end("finished")
+
 
 Announce = Callable[[str], None]
 ATTEMPTS = 3
@@ -34,7 +283,7 @@ _SECONDS_BETWEEN_LOOKS = 0.3
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """Where the results are and which runs failed."""
+    """The folder of the results, and the runs that failed."""
 
     folder: Path
     failed: list[PlannedRun]
@@ -49,7 +298,8 @@ def run_study(
     only: Sequence[str] = (),
     ray: str | None = None,
     show: bool = True,
-    announce: Announce = print,
+    announce: Announce = print_line,
+    runs: list[PlannedRun] | None = None,
 ) -> StudyOutcome:
     """Bring every run of the study to its end, in `folder/runs`; finished ones are kept.
 
@@ -69,16 +319,13 @@ def run_study(
             machines, and `workers` does not count.
         show: whether to draw a live table where the output is a terminal.
         announce: called with a line of text as each run begins or fails.
-
-    Raises:
-        ConfigError: a mistake in the study, or an unknown name in `only`.
-        StorageError: results can't be written.
+        runs: the runs of the study where `plan` has given them before.
     """
-    runs = plan(study)
+    runs = plan(study) if runs is None else runs
     wanted = select(study, runs, only)
     folder = Path(folder).resolve()
     rank = launched_rank()
-    left_out = _finished_beside(runs, folder)
+    left_out = _count_finished_unplanned(runs, folder)
     if left_out and not rank:
         announce(
             f"{left_out} finished {'run' if left_out == 1 else 'runs'} in {folder.name} had other "
@@ -98,7 +345,7 @@ def run_study(
         else:
             waiting.append(job)
     if rank is not None:
-        run_together(waiting, rank, announce, threads)
+        run_distributed(waiting, rank, announce, threads)
     elif waiting:
         pool = _workers(workers, threads, ray)
         hint = None if threads or ray else idle_cores_hint(min(workers, len(jobs)), pool.threads)
@@ -116,7 +363,7 @@ class _Runner:
     """Hands jobs to workers until every job has ended, here or elsewhere."""
 
     waiting: list[Job]
-    workers: Workers
+    workers: LocalProcesses | RayCluster
     board: Board
     observer: Observer = field(default_factory=Observer)
     deaths: Counter[Path] = field(default_factory=Counter)
@@ -148,6 +395,7 @@ class _Runner:
             self.waiting.remove(job)
             if job.finished:
                 self.board.ended(job, End("finished"))
+            # It failed elsewhere since this runner began, and would fail here too.
             elif claim.ended == "failed" and claim.number > self.first_seen[job.training]:
                 self.board.ended(job, End("failed", f"{job.reason()} (on {claim.holder})"))
             else:
@@ -156,7 +404,7 @@ class _Runner:
                 self.workers.submit(job, claim.number, cautious=job.crashed)
 
     def _must_wait(self, job: Job) -> bool:
-        """Whether a training that the job needs has not ended yet, well or not."""
+        """True if a training that the job needs has not ended yet, well or not."""
         unfinished = self.running | {other.training for other in self.waiting}
         return any(each in unfinished for each in job.needs)
 
@@ -178,7 +426,7 @@ class _Runner:
         self.board.ended(job, end)
 
     def _give_up(self, job: Job, end: End) -> str | None:
-        """Why a job whose worker died is not tried again; None where it is."""
+        """Say why a job whose worker died is not tried again; None where it is."""
         if end.crash is None:
             self.deaths[job.training] += 1
             given_up = self.deaths[job.training] == ATTEMPTS
@@ -189,34 +437,24 @@ class _Runner:
         return None
 
 
-def _workers(count: int, threads: int | None, ray: str | None) -> Workers:
+def _workers(count: int, threads: int | None, ray: str | None) -> LocalProcesses | RayCluster:
     if ray is not None:
-        from sfumato.study.cluster import RayCluster
-
         return RayCluster(ray, threads or 1)
     return LocalProcesses(count, threads or default_threads())
 
 
-def _finished_beside(runs: list[PlannedRun], folder: Path) -> int:
-    """How many finished runs the folder's report shows that are not among the planned ones."""
+def _count_finished_unplanned(runs: list[PlannedRun], folder: Path) -> int:
+    """Count the finished runs of the folder's last report that are not planned any more."""
     try:
         shown = {entry["run"] for entry in read_json(folder / "study.json")["runs"]}
-    except (OSError, DamagedFileError, LookupError, TypeError):
+    except (OSError, UnreadableFileError, LookupError, TypeError):
         return 0
     planned = {fingerprint(each.config) for each in runs}
     return sum((folder / "runs" / name / "metrics.json").exists() for name in shown - planned)
 
 
 def _write_index(study: StudyConfig, runs: list[PlannedRun], folder: Path) -> None:
-    try:
-        write_json(folder / "study.json", _index(study, runs))
-        write_profiles(runs, folder)
-    except OSError as error:
-        raise StorageError(storage_message(folder, error)) from error
-
-
-def _index(study: StudyConfig, runs: list[PlannedRun]) -> dict[str, object]:
-    return {
+    index = {
         "name": study.name,
         "title": study.title or study.name,
         "methods": list(study.methods),
@@ -226,6 +464,11 @@ def _index(study: StudyConfig, runs: list[PlannedRun]) -> dict[str, object]:
         ],
         "study": study.model_dump(mode="json"),
     }
+    try:
+        write_json(folder / "study.json", index)
+        write_profiles(runs, folder)
+    except OSError as error:
+        raise StorageError(storage_message(folder, error)) from error
 
 
 def _write_environment(folder: Path, runs: list[PlannedRun]) -> None:

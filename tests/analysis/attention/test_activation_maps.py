@@ -14,9 +14,9 @@ from sfumato.analysis import (
     class_activation_map,
     grad_cam,
     grad_cam_plus_plus,
-    overlay_maps,
     plot_activation_maps,
 )
+from sfumato.analysis.attention import overlay_maps
 from sfumato.models import resnet, vgg
 
 METHODS = (class_activation_map, grad_cam, grad_cam_plus_plus)
@@ -150,11 +150,11 @@ def test_overlay_and_figure() -> None:
     assert full[0, :, 0, 0].tolist() == [128, 0, 0]  # the red end of the colour map
     boxes = torch.tensor([[[2.0, 3.0, 10.0, 12.0]], [[0.0, 0.0, 0.0, 0.0]]])
     figure = plot_activation_maps(
-        images, {"a": found, "b": found}, labels=torch.tensor([1, 2]), classes="vwxyz", boxes=boxes
+        images, {"a": found, "b": found}, target=torch.tensor([1, 2]), classes="vwxyz", boxes=boxes
     )
     panels = figure.axes
     assert len(panels) == 6
     assert [len(panel.patches) for panel in panels] == [1, 1, 1, 0, 0, 0]
     assert all(len(panel.texts) == 3 for panel in (panels[1], panels[4]))
-    with pytest.raises(ValueError, match="at least one model"):
-        plot_activation_maps(images, {}, labels=torch.tensor([1, 2]), classes="vwxyz")
+    with pytest.raises(ValueError, match="found must hold at least one"):
+        plot_activation_maps(images, {}, target=torch.tensor([1, 2]), classes="vwxyz")

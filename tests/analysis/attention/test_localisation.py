@@ -8,7 +8,7 @@ from scipy import ndimage
 from torchvision.ops import box_iou
 
 from sfumato.analysis import localisation_scores
-from sfumato.analysis.attention.localisation import best_overlap, region_boxes
+from sfumato.analysis.attention import best_overlap, region_boxes
 
 
 def _map_with_peak(x: int, y: int) -> torch.Tensor:

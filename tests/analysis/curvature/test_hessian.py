@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.analysis import (
-    eigenvalue_outliers,
     hessian_density,
     hessian_max_spectrum,
     plot_hessian_densities,
     plot_hessian_spectra,
 )
-from sfumato.analysis.curvature.lanczos import lanczos_eigenvalues, power_eigenvalues
+from sfumato.analysis.curvature import eigenvalue_outliers
+from sfumato.analysis.lanczos import lanczos_eigenvalues, power_eigenvalues
 from sfumato.labels import cross_entropy_loss, focal_loss, mbls_loss
 from sfumato.models import text_transformer
 
@@ -138,8 +138,8 @@ def test_restarts_find_the_same_as_a_full_basis() -> None:
     few = lanczos_eigenvalues(lambda v: values * v, start, capacity=12, **options)
     many = lanczos_eigenvalues(lambda v: values * v, start, capacity=300, **options)
     assert few.converged.all()
-    torch.testing.assert_close(few.values, values.flip(0)[:3], rtol=1e-7, atol=0)
-    torch.testing.assert_close(many.values, values.flip(0)[:3], rtol=1e-7, atol=0)
+    torch.testing.assert_close(few.eigenvalues, values.flip(0)[:3], rtol=1e-7, atol=0)
+    torch.testing.assert_close(many.eigenvalues, values.flip(0)[:3], rtol=1e-7, atol=0)
     assert many.products <= few.products < 600
 
 
@@ -147,9 +147,9 @@ def test_equal_eigenvalues_and_the_zero_operator() -> None:
     start = torch.randn(6)
     options = {"which": "magnitude", "tolerance": 1e-3, "max_products": 50, "capacity": 6}
     same = lanczos_eigenvalues(lambda v: 2 * v, start, top=3, **options)
-    torch.testing.assert_close(same.values, torch.full((3,), 2.0).double())
+    torch.testing.assert_close(same.eigenvalues, torch.full((3,), 2.0).double())
     nothing = lanczos_eigenvalues(torch.zeros_like, start, top=1, **options)
-    assert nothing.values.item() == 0.0
+    assert nothing.eigenvalues.item() == 0.0
     assert nothing.converged.all()
 
 
@@ -160,15 +160,15 @@ def test_error_estimate_holds_and_beats_power_iteration() -> None:
         lambda v: values * v, start, top=1, which="magnitude", tolerance=1e-3, max_products=200,
         capacity=20,
     )  # fmt: skip
-    assert abs(found.values.item() - 4.0) < 4e-3
-    assert abs(found.values.item() - 4.0) <= found.errors.item()
+    assert abs(found.eigenvalues.item() - 4.0) < 4e-3
+    assert abs(found.eigenvalues.item() - 4.0) <= found.errors.item()
     early, late = (
         power_eigenvalues(lambda v: values * v, start, top=1, tolerance=tolerance, max_products=200)
         for tolerance in (1e-3, 1e-4)
     )
     # small changes are no small error: power iteration believes itself too early
     assert early.converged.all()
-    assert abs(early.values.item() - 4.0) > 4e-3
+    assert abs(early.eigenvalues.item() - 4.0) > 4e-3
     assert found.products <= late.products / 2
 
 

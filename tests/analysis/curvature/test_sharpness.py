@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato.analysis import (
-    ExpectedSharpness,
     expected_sharpness,
     frequency_response,
     loss_variance,
     plot_frequency_responses,
     plot_loss_variances,
 )
+from sfumato.analysis.curvature import ExpectedSharpness
 from sfumato.features import Blur, Smooth
 
 

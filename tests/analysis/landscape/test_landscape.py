@@ -11,12 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato.analysis import (
-    LossLandscape,
-    filter_direction,
-    loss_landscape,
-    plot_loss_landscapes,
-)
+from sfumato.analysis import LossLandscape, loss_landscape, plot_loss_landscapes
+from sfumato.analysis.landscape import filter_direction
 from sfumato.models import resnet
 
 
@@ -192,7 +188,7 @@ def test_figures() -> None:
     figure = plot_loss_landscapes({"line": line}, ceiling=2.0)
     figure.canvas.draw()
     assert figure.axes[0].get_ylim()[1] == 2.0
-    with pytest.raises(ValueError, match="at least one landscape"):
+    with pytest.raises(ValueError, match="landscapes must hold at least one"):
         plot_loss_landscapes({})
     with pytest.raises(ValueError, match="all two dimensions"):
         plot_loss_landscapes({"a": plane, "b": line})

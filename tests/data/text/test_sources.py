@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -252,7 +253,7 @@ def test_newsgroups_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"absent.tar: no such folder or archive"):
         _load("newsgroups", root=str(tmp_path / "absent.tar"))
     (tmp_path / "cut.tar.gz").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=r"cut.tar.gz: cut short, damaged or no tar archive"):
+    with pytest.raises(ValueError, match=r"cut.tar.gz: cut short, unreadable or no tar archive"):
         _load("newsgroups", root=str(tmp_path / "cut.tar.gz"))
     with tarfile.open(tmp_path / "other.tar", "w") as archive:
         archive.add(_folder(tmp_path / "texts"), "texts")
@@ -289,3 +290,72 @@ def test_tokens_are_checked(tmp_path: Path) -> None:
         )
     with pytest.raises(ValueError, match=r"labels of texts must be \(N,\)"):
         ArrayDataset(data.images, data.labels[:, None], CLASSES, vocabulary=data.vocabulary)
+
+
+def test_texts_may_be_longer_than_fields_usually_are(tmp_path: Path) -> None:
+    long = "word " * 40_000
+    rows = [f'"{_text(label, number)}",{label}' for label in CLASSES for number in range(20)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows, f'"{long}",cats', ""]))
+    data = load_data({"name": "table", "train": tmp_path / "a.csv"})
+    assert sum(len(each) for each in (data.train, data.validation, data.test)) == 41
+
+
+def test_labels_that_only_begin_like_numbers(tmp_path: Path) -> None:
+    labels = ["--5", "10", "9", "9" * 5000]
+    rows = [f'"{_text(label[:4], number)}",{label}' for label in labels for number in range(20)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows, ""]))
+    data = load_data({"name": "table", "train": tmp_path / "a.csv"})
+    assert data.classes == ("9", "10", "--5", "9" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"text": ' + "[" * 100_000, r"a\.jsonl, line 1: not JSON"),
+        ("a.jsonl", '{"text": "a", "label": 1, "text": "b"}', "2 columns are called 'text'"),
+        ("a.csv", "text,label,label\na,1,2\n", r"a\.csv: 2 columns are called 'label'; rename"),
+    ],
+)
+def test_tables_that_can_t_be_read(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load_data({"name": "table", "train": tmp_path / name})
+
+
+def test_other_columns_of_parquet_are_not_read(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    labels = [CLASSES[number % 2] for number in range(40)]
+    texts = [_text(label, number) for number, label in enumerate(labels)]
+    times = arrow.array([2**62] * 40, arrow.timestamp("us"))  # in the year 148,108
+    table = arrow.table({"text": texts, "label": labels, "time": times})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    spec = {"name": "table", "train": tmp_path / "a.parquet"}
+    assert load_data(spec).classes == CLASSES
+    with pytest.raises(ValueError, match=r"a\.parquet: not readable as Parquet"):
+        load_data({**spec, "label": "time"})
+    with pytest.raises(ValueError, match=r"no column 'x', there are .*'time'"):
+        load_data({**spec, "label": "x"})
+
+
+@pytest.mark.parametrize(
+    ("rows", "word", "refusal"),
+    [
+        (3000, "word " * 2**20, "words of"),
+        (900, "word " * 2**16, "words of"),  # spelled out, it was 0.3 GB, and four times that
+        (1_000_000, "a b", "far more memory"),
+    ],
+    ids=["huge", "large", "many"],
+)
+def test_a_parquet_bomb_takes_no_memory(tmp_path: Path, rows: int, word: str, refusal: str) -> None:
+    """One word that is there once in the file and in every row: 3 kB took all memory."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    places = arrow.array(np.zeros(rows, np.int32))
+    text = arrow.DictionaryArray.from_arrays(places, arrow.array([word]))
+    path = tmp_path / "a.parquet"
+    table = arrow.table({"text": text, "label": arrow.array(np.arange(rows) % 2)})
+    parquet.write_table(table, path, compression="zstd")
+    assert path.stat().st_size < 200_000
+    before = arrow.total_allocated_bytes()
+    with pytest.raises(ValueError, match=rf"a\.parquet.*{refusal}"):
+        load_data({"name": "table", "train": path})
+    assert arrow.total_allocated_bytes() - before < 2**28

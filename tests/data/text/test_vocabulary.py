@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.data.text.embeddings import read_embeddings
-from sfumato.data.text.vocabulary import Vocabulary, most_frequent_words, split_words
+from sfumato.data.text.vocabulary import (
+    Vocabulary,
+    most_frequent_words,
+    read_embeddings,
+    split_words,
+)
 
 WORDS = ("cat", "dog", "über")
 VECTORS = np.array([[1.0, 2.0], [3.0, -4.0], [0.5, 0.25]])

@@ -9,7 +9,7 @@ import torch
 
 from sfumato import functional as SF
 from sfumato.engine import RunConfig, fingerprint, parse
-from sfumato.engine.config.components import build_loss
+from sfumato.engine.config.build import build_loss
 
 SIZES: dict[str, Any] = {"num_samples": 8, "num_classes": 4, "epochs": 1}
 

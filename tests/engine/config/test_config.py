@@ -15,6 +15,7 @@ RECIPE: dict[str, Any] = {"data": "scenes", "model": {"name": "resnet", "depth":
     ("change", "message"),
     [
         ({"trian": {}}, r"trian: unknown key; did you mean 'train'\?"),
+        ({"train": {"lr": 0.1}}, r"train\.lr: unknown key; did you mean 'learning_rate'\?"),
         ({"train": {"epohcs": 5}}, r"train\.epohcs: unknown key; did you mean 'epochs'\?"),
         ({"train": {"epochs": "5"}}, r"train\.epochs: must be a whole number, got '5' \(str\)"),
         ({"train": {"epochs": -1}}, r"train\.epochs: must be 0 or more, got -1"),

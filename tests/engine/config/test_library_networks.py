@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from sfumato.engine import ConfigError, RunConfig, fingerprint, load_network, parse, run
-from sfumato.engine.config.components import build_network
-from sfumato.engine.config.preflight import check_runs
-from sfumato.engine.config.weight_files import NewHeadWarning
+from sfumato.engine.config.build import DataShape, build_network
+from sfumato.engine.config.networks import NewHeadWarning
+from sfumato.engine.preflight import check_runs
 from sfumato.features import Smooth
 from sfumato.models import resnet
 
@@ -25,7 +25,7 @@ TRANSFORMERS = (
 
 def _build(name: str, size: int = 32, **options: Any) -> nn.Module:
     images = {"num_classes": 5, "in_channels": 3, "image_size": (size, size)}
-    return build_network({"name": name, **options}, **images)
+    return build_network({"name": name, **options}, DataShape(**images))
 
 
 def _smoothed(network: nn.Module) -> list[str]:
@@ -120,7 +120,7 @@ def test_weights_are_tried_before_the_first_epoch(tmp_path: Path, tiny: dict[str
 
 def test_names_of_published_weights_are_no_files(tiny: dict[str, Any]) -> None:
     tiny["model"] = {"name": SHUFFLE, "weights": "IMAGENET1K_V1"}
-    with pytest.raises(ConfigError, match="weights that a library publishes are pretrained: true"):
+    with pytest.raises(ConfigError, match="weights that a library publishes say pretrained: NAME"):
         parse(RunConfig, tiny)
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from sfumato.engine import ConfigError, RunConfig
-from sfumato.engine.config import preflight_data, preflight_networks
-from sfumato.engine.config.preflight import check_runs
+from sfumato.engine import ConfigError, RunConfig, preflight
 from sfumato.engine.config.sections import parse
-from sfumato.engine.runs.splits import load_splits
+from sfumato.engine.preflight import check_runs
+from sfumato.engine.training.steps import load_splits
 
 Content = dict[str, Any]
 OBJECTS = {"name": "scene_objects", "train": 6, "validation": 4, "test": 4, "size": 32}
@@ -81,7 +81,7 @@ def test_a_missing_accelerator(tiny: Content) -> None:
 
 
 def test_an_unknown_torchvision_model(tiny: Content) -> None:
-    _fails({**tiny, "model": "torchvision:resnet19"}, "model torchvision:resnet19: .*no model")
+    _fails({**tiny, "model": "torchvision:resnet19"}, "model torchvision:resnet19: .*no classifier")
 
 
 def test_unknown_weights_are_found_without_fetching_any(tiny: Content) -> None:
@@ -209,10 +209,8 @@ def test_each_source_and_network_is_looked_at_once(
 
         return call
 
-    monkeypatch.setattr(preflight_data, "load_splits", counted("data", preflight_data.load_splits))
-    monkeypatch.setattr(
-        preflight_networks, "build_network", counted("model", preflight_networks.build_network)
-    )
+    monkeypatch.setattr(preflight, "load_splits", counted("data", preflight.load_splits))
+    monkeypatch.setattr(preflight, "build_network", counted("model", preflight.build_network))
     losses = ("cross_entropy", "focal", "mbls")
     check_runs([RunConfig(**tiny, loss=loss, seed=seed) for loss in losses for seed in range(2)])
     assert calls == ["data", "model"]
@@ -227,3 +225,14 @@ def test_a_part_without_images_is_named(tmp_path: Path) -> None:
     spec = {"name": "folder", "root": str(tmp_path)}
     with pytest.raises(ValueError, match=r"no images for validation \(2 train, 0 validation, 1"):
         load_splits(spec)
+
+
+@pytest.mark.parametrize(("beta", "is_told"), [(1.0, True), (0.95, True), (0.9, False)])
+def test_labels_that_fall_below_the_others_are_told(
+    tiny: dict[str, Any], beta: float, is_told: bool, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Of ten classes the true one keeps the largest share for beta up to 0.9."""
+    warnings.simplefilter("always")
+    check_runs([parse(RunConfig, {**tiny, "labels": {"name": "objectness", "beta": beta}})])
+    told = [each for each in recwarn if "(C - 1) / C" in str(each.message)]
+    assert bool(told) == is_told

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from sfumato._core.files import write_json
 from sfumato.analysis import hessian_max_spectrum
 from sfumato.engine import ConfigError, RunConfig, fingerprint, parse, run
-from sfumato.engine.evaluation.analysed_runs import analyse, find_runs, read_subject
+from sfumato.engine.evaluation.analysed_runs import analyse, find_runs, read_analysed_run
 from sfumato.engine.evaluation.analyses import ANALYSES, Effort
 from sfumato.predictions import mean_log_probability
-from sfumato.report.analysis_page import write_analysis_page
+from sfumato.report.page import write_analysis_page
 
 DATA = {"name": "scenes", "size": 16, "train": 40, "validation": 10, "test": 10}
 SMALL = Effort(batch_size=8, spectrum_batches=2, density_probes=1, points=3, passes=6)
@@ -45,10 +45,39 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_study_gives_the_first_seed_of_each_method(study: Path) -> None:
-    assert list(find_runs([study])) == ["plain", HOSTILE]
+    assert list(find_runs([study])[0]) == ["plain", HOSTILE]
     one = next((study / "runs").glob("*/config.yaml")).parent
-    assert next(iter(find_runs([one]))).endswith(", seed 0")
-    assert len(find_runs([one, one])) == 2
+    assert next(iter(find_runs([one])[0])).endswith(", seed 0")
+    assert len(find_runs([one, one])[0]) == 2
+
+
+def test_what_is_not_finished_is_left_out_and_said_first(study: Path, tmp_path: Path) -> None:
+    index = json.loads((study / "study.json").read_text())
+    plain = index["runs"][0]
+    later = [{"method": "later", "seed": seed, "run": f"{seed}0"} for seed in (0, 1)]
+    partly = tmp_path / "partly"
+    partly.mkdir()
+    (partly / "runs").symlink_to(study / "runs")
+    runs = [later[0], {**plain, "run": "10", "seed": 5}, plain, later[1]]
+    write_json(partly / "study.json", {"runs": runs})
+    said: list[str] = []
+    found = analyse(
+        [partly],
+        tmp_path / "out",
+        effort=SMALL,
+        only=["loss_variance"],
+        show=False,
+        say=said.append,
+    )
+    assert found["titles"] == ["plain"]
+    assert said == [
+        f"{partly}: 1 of 2 methods are left out, because no run of theirs is finished: later"
+    ]
+    write_json(partly / "study.json", {"runs": later})
+    with pytest.raises(ConfigError, match="no run is finished; train one first"):
+        analyse([partly], tmp_path / "out", show=False)
+    with pytest.raises(FileNotFoundError, match="holds no config"):  # before the first is analysed
+        analyse([study, tmp_path], tmp_path / "out", show=False, say=said.append)
 
 
 def test_every_analysis_is_drawn_and_kept_as_numbers(study: Path, tmp_path: Path) -> None:
@@ -72,7 +101,7 @@ def test_the_spectrum_is_that_of_the_trained_weights(study: Path, tmp_path: Path
     from sfumato.engine import load_network
 
     found = analyse([study], tmp_path, effort=SMALL, only=["hessian_spectrum"], show=False)
-    trained = load_network(find_runs([study])["plain"])
+    trained = load_network(find_runs([study])[0]["plain"])
     loader = TensorLoader(
         load_data(DATA).train, 8, shuffle=True, mean=trained.facts.mean, std=trained.facts.std
     )
@@ -94,18 +123,20 @@ def test_it_is_the_loss_that_was_trained(tmp_path: Path) -> None:
         "train": {"epochs": 1, "batch_size": 20, "weight_decay": 0.0},
         "evaluate": {"resamples": 0},
     }
-    subject = read_subject(run(parse(RunConfig, content), tmp_path, show=False).path, SMALL, None)
-    first, again = (next(iter(subject.batches)) for _ in range(2))
+    analysed = read_analysed_run(
+        run(parse(RunConfig, content), tmp_path, show=False).path, SMALL, None
+    )
+    first, again = (next(iter(analysed.batches)) for _ in range(2))
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     images, target = first
     assert target.shape == (8, 10)  # probabilities, of which none is certain
     assert float(target.max()) < 1
-    assert not torch.equal(images, subject.loader.batch(0)["image"])
-    assert subject.objective.startswith("loss cross_entropy, augment fcr+mixup, inputs mollify")
+    assert not torch.equal(images, analysed.loader.batch(0)["image"])
+    assert analysed.objective.startswith("loss cross_entropy, augment fcr+mixup, inputs mollify")
     with torch.no_grad():
-        expected = -(target * subject.network.eval()(images).log_softmax(1)).sum(1).mean()
+        expected = -(target * analysed.network.eval()(images).log_softmax(1)).sum(1).mean()
         torch.testing.assert_close(
-            subject.loss(subject.network(images), target), expected.to(torch.float32)
+            analysed.loss(analysed.network(images), target), expected.to(torch.float32)
         )
 
 
@@ -117,16 +148,18 @@ def test_a_loss_with_a_history_is_told_the_samples(tmp_path: Path) -> None:
         "train": {"epochs": 1, "batch_size": 20},
         "evaluate": {"resamples": 0},
     }
-    subject = read_subject(run(parse(RunConfig, content), tmp_path, show=False).path, SMALL, None)
-    loss = subject.loss.loss
+    analysed = read_analysed_run(
+        run(parse(RunConfig, content), tmp_path, show=False).path, SMALL, None
+    )
+    loss = analysed.loss.loss
     before = {name: value.clone() for name, value in loss.state_dict().items()}
     assert any(bool(value.any()) for value in before.values())  # of the training
-    images, target = next(iter(subject.batches))
-    index = subject.loader.batch(0)["index"]
+    images, target = next(iter(analysed.batches))
+    index = analysed.loader.batch(0)["index"]
     assert target[:, -1].tolist() == index.tolist()
-    logits = subject.network.eval()(images)
+    logits = analysed.network.eval()(images)
     expected = loss(logits, target[:, 0], index=index)
-    torch.testing.assert_close(subject.loss(logits, target), expected)
+    torch.testing.assert_close(analysed.loss(logits, target), expected)
     torch.testing.assert_close(loss.state_dict(), before)
 
 
@@ -142,37 +175,43 @@ def train_tiny(folder: Path, **train: Any) -> Path:
 
 
 def test_several_passes_are_averaged_as_in_training(tmp_path: Path) -> None:
-    subject = read_subject(train_tiny(tmp_path, passes=3), SMALL, None)
-    images, target = next(iter(subject.batches))
+    analysed = read_analysed_run(train_tiny(tmp_path, passes=3), SMALL, None)
+    images, target = next(iter(analysed.batches))
     assert (len(images), len(target)) == (24, 8)
-    assert subject.objective.endswith("3 passes, weight decay 0.0005")
-    network = subject.network.train()
+    assert analysed.objective.endswith("3 passes, weight decay 0.0005")
+    network = analysed.network.train()
     torch.manual_seed(0)
-    found = subject.loss(network(images), target)
+    found = analysed.loss(network(images), target)
     torch.manual_seed(0)
-    logits = mean_log_probability(network, subject.loader.batch(0)["image"], samples=3)
+    logits = mean_log_probability(network, analysed.loader.batch(0)["image"], samples=3)
     torch.testing.assert_close(found, F.cross_entropy(logits, target))
     by_hand = torch.stack([each.softmax(1) for each in network.eval()(images).split(8)]).mean(0)
     expected = F.nll_loss(by_hand.log(), target)
-    torch.testing.assert_close(subject.loss(network(images), target), expected)
+    torch.testing.assert_close(analysed.loss(network(images), target), expected)
 
 
 def test_several_copies_are_averaged_as_in_training(tmp_path: Path) -> None:
     copies = {"count": 2, "estimator": "monte_carlo"}
-    subject = read_subject(train_tiny(tmp_path, copies=copies), SMALL, None)
-    images, target = next(iter(subject.batches))
+    analysed = read_analysed_run(train_tiny(tmp_path, copies=copies), SMALL, None)
+    images, target = next(iter(analysed.batches))
     assert target.tolist() == target[:8].tolist() * 2  # every sample twice, augmented in two ways
     assert not torch.equal(images[:8], images[8:])
-    logits = subject.network.eval()(images)
+    logits = analysed.network.eval()(images)
     likelihood = logits.softmax(1).gather(1, target[:, None]).view(2, 8).mean(0)
-    torch.testing.assert_close(subject.loss(logits, target), -likelihood.log().mean())
+    torch.testing.assert_close(analysed.loss(logits, target), -likelihood.log().mean())
 
 
 @pytest.mark.parametrize(
-    "train", [{"passes": 2}, {"copies": {"count": 2}}, {"sam": 0.05}], ids=lambda each: min(each)
+    ("train", "only"),
+    [
+        ({"passes": 2}, ["hessian_spectrum", "hessian_density", "loss_landscape"]),
+        ({"copies": {"count": 2}}, ["hessian_spectrum"]),
+        ({"sam": 0.05}, ["loss_landscape"]),
+    ],
 )
-def test_what_trains_by_several_passes_is_analysed(tmp_path: Path, train: dict[str, Any]) -> None:
-    only = ["hessian_spectrum", "hessian_density", "loss_landscape"]
+def test_what_trains_by_several_passes_is_analysed(
+    tmp_path: Path, train: dict[str, Any], only: list[str]
+) -> None:
     path = train_tiny(tmp_path / "runs", **train)
     found = analyse([path], tmp_path, effort=SMALL, only=only, show=False)
     assert [section["name"] for section in found["sections"]] == only

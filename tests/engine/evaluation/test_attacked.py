@@ -13,7 +13,7 @@ from sfumato.corruptions import fgsm, frequency_mask, frequency_noise, pgd
 from sfumato.corruptions.random_numbers import seeded_generator
 from sfumato.data import load_data
 from sfumato.engine import ConfigError, RunConfig, load_network, parse, run
-from sfumato.engine.config.preflight import check_runs
+from sfumato.engine.preflight import check_runs
 from sfumato.report.columns import columns_of
 
 DATA = {"name": "scenes", "size": 16, "train": 64, "validation": 20, "test": 24}

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from sfumato.corruptions import frame_count, perturb
+from sfumato.corruptions import perturb
+from sfumato.corruptions.sequences import frame_count
 from sfumato.data import load_data
 from sfumato.engine import ConfigError, RunConfig, load_network, parse, run
 from sfumato.engine.runs.directory import RunDirectory
@@ -70,7 +71,8 @@ def test_temperature_by_both(measured: RunDirectory) -> None:
     found, held_out = measured.metrics(), _arrays(measured, "validation")
     logits, labels = _arrays(measured, "test")
     for split, method in (("scaled", "nll"), ("scaled_by_ece", "ece")):
-        scaler = TemperatureScaler(method, num_bins=10).fit(*held_out)
+        scaler = TemperatureScaler(method, num_bins=10)
+        scaler.fit(logits=held_out[0], target=held_out[1])
         assert found[split]["temperature"] == pytest.approx(scaler.temperature)
         expected = calibration_error(scaler(logits).softmax(1), labels, num_bins=10)
         assert found[split]["ece"] == pytest.approx(float(expected), abs=1e-6)

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from sfumato.data import ArrayDataset, Vocabulary
-from sfumato.engine.evaluation.mistakes import thumbnail, write_mistakes
+from sfumato.engine.evaluation.splits import thumbnail, write_mistakes
 from sfumato.engine.runs.directory import Predictions, RunDirectory
 
 

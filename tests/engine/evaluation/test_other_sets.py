@@ -11,9 +11,9 @@ from PIL import Image
 
 from sfumato.data import ArrayDataset, load_data
 from sfumato.engine import ConfigError, RunConfig, Trainer, parse, run
-from sfumato.engine.config.preflight import check_runs
 from sfumato.engine.evaluation import classifier
 from sfumato.engine.evaluation.other_sets import load_other
+from sfumato.engine.preflight import check_runs
 from sfumato.metrics import evaluate_predictions
 from sfumato.report.columns import columns_of
 
@@ -57,12 +57,12 @@ def test_a_run_measures_further_sets(
 
     found = directory.read_predictions("camera")
     assert found.labels.tolist() == scenes.labels.tolist()
-    expected = evaluate_predictions(found.labels, logits=found.logits)
+    expected = evaluate_predictions(logits=found.logits, target=found.labels)
     assert metrics["camera"]["nll"] == pytest.approx(expected["nll"])
     low, high = metrics["camera"]["ece_interval"]
     assert low <= metrics["camera"]["ece"] <= high
     scaled = found.logits / metrics["scaled"]["temperature"]
-    expected = evaluate_predictions(found.labels, logits=scaled)
+    expected = evaluate_predictions(logits=scaled, target=found.labels)
     assert metrics["scaled"]["camera"]["ece"] == pytest.approx(expected["ece"], abs=1e-5)
 
     blind = metrics["unknown"]

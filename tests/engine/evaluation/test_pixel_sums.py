@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.engine.evaluation.pixel_sums import PixelSums
+from sfumato.engine.evaluation.pixels import PixelSums
 from sfumato.metrics import evaluate_predictions, mean_iou
 
 CLASSES = ("a", "b", "c")
@@ -34,13 +34,13 @@ def _filled(streams: list[int] | None = None) -> PixelSums:
 def test_same_as_the_metrics_of_all_pixels() -> None:
     logits, labels = _frames()
     found = _filled().measure(_filled().total())
-    expected = evaluate_predictions(labels, logits=logits)
+    expected = evaluate_predictions(logits=logits, target=labels)
     for name in ("accuracy", "nll", "ece"):
         assert float(found[name]) == pytest.approx(expected[name], rel=1e-6)
     for name in ("aurc", "augrc", "accuracy_at_80"):
         assert float(found[name]) == pytest.approx(expected[name], rel=0.03)
     assert float(found["mean_iou"]) == pytest.approx(float(mean_iou(logits, labels)))
-    foreground = evaluate_predictions(labels.masked_fill(labels == 2, -100), logits=logits)
+    foreground = evaluate_predictions(logits=logits, target=labels.masked_fill(labels == 2, -100))
     assert float(found["foreground_ece"]) == pytest.approx(foreground["ece"], rel=1e-6)
 
 
@@ -51,7 +51,7 @@ def test_ranking_of_many_confident_pixels() -> None:
     sums = PixelSums(3)
     sums.add(logits, labels)
     found = sums.measure(sums.total())
-    expected = evaluate_predictions(labels, logits=logits)
+    expected = evaluate_predictions(logits=logits, target=labels)
     for name in ("aurc", "accuracy_at_80"):
         assert float(found[name]) == pytest.approx(expected[name], rel=1e-3)
     # Its bins end at cells of the ranking and not within them.
@@ -63,7 +63,7 @@ def test_adaptive_error_of_the_foreground() -> None:
     sums = PixelSums(3, background=(2,))
     sums.add(logits, labels)
     found = sums.measure(sums.total())
-    foreground = evaluate_predictions(labels.masked_fill(labels == 2, -100), logits=logits)
+    foreground = evaluate_predictions(logits=logits, target=labels.masked_fill(labels == 2, -100))
     assert float(found["foreground_aece"]) == pytest.approx(foreground["aece"], rel=0.1)
     empty = PixelSums(3, background=(2,))
     empty.add(logits, torch.full_like(labels, 2))

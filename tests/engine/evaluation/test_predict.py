@@ -11,15 +11,21 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from sfumato._core.text import Bar
 from sfumato.data import TensorLoader, scenes
-from sfumato.engine.config.predict_section import PredictConfig
-from sfumato.engine.evaluation.context import evaluate_context
+from sfumato.data.dataset import Normalise
+from sfumato.engine.config.run_config import RunConfig
+from sfumato.engine.evaluation.classifier import context_metrics
+from sfumato.engine.evaluation.context import Context
+from sfumato.engine.evaluation.corrupted import (
+    corrupted_batches,
+    measure_steadiness,
+    perturbed_sequences,
+    predict_altered,
+)
 from sfumato.engine.evaluation.pixels import PixelEvaluator, measure_pixels
-from sfumato.engine.evaluation.predict import predict
-from sfumato.engine.evaluation.robustness import predict_corrupted
-from sfumato.engine.evaluation.steadiness import evaluate_steadiness
-from sfumato.engine.runs.progress import Bar
 from sfumato.engine.tasks.detect import detect
+from sfumato.engine.training.predict import predict, predict_here
 
 STATISTICS: dict[str, Any] = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
 CPU = torch.device("cpu")
@@ -47,17 +53,17 @@ def _clean(model: nn.Module) -> object:
 
 
 def _corrupted(model: nn.Module) -> object:
-    return predict_corrupted(
-        model, scenes.generate(6, size=16), "fog", 1, **STATISTICS, batch_size=4
-    )
+    batches = corrupted_batches(scenes.generate(6, size=16), "fog", 1, batch_size=4)
+    return predict_altered(model, batches, Normalise(3, **STATISTICS))
 
 
 def _perturbed(model: nn.Module) -> object:
-    return evaluate_steadiness(model, scenes.generate(17, size=16), "brightness", **STATISTICS)
+    frames = perturbed_sequences(scenes.generate(17, size=16), "brightness")
+    return measure_steadiness(model, frames, "brightness", Normalise(3, **STATISTICS))
 
 
 def _context(model: nn.Module) -> object:
-    return evaluate_context(model, _loader(), show=False)
+    return context_metrics(predict_here(model, _loader(), Bar()))
 
 
 def _validated_pixels(model: nn.Module) -> object:
@@ -65,8 +71,9 @@ def _validated_pixels(model: nn.Module) -> object:
 
 
 def _pixels(model: nn.Module) -> object:
-    evaluator = PixelEvaluator(model, PredictConfig(), **STATISTICS, batch_size=4, device=CPU)
-    return evaluator.sums("test", scenes.generate(6, size=16))
+    config = RunConfig(data="scenes", model="resnet", train={"batch_size": 4})
+    context = Context(Fabric(accelerator="cpu", devices=1), config, model, None, **STATISTICS)
+    return PixelEvaluator(context).sums("test", scenes.generate(6, size=16))
 
 
 def _objects(model: nn.Module) -> object:

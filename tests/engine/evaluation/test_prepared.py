@@ -13,7 +13,7 @@ import torch
 
 from sfumato.data import load_data
 from sfumato.engine import ConfigError, RunConfig, load_network, parse, run
-from sfumato.engine.evaluation.prepared import passes_per_image
+from sfumato.engine.evaluation.context import passes_per_image
 from sfumato.features import ClippedFeatures
 from sfumato.inputs import AveragedCopies
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from sfumato.engine import ConfigError, RunConfig, parse
-from sfumato.engine.evaluation.ranking import measure_normalised, ranked_logits
-from sfumato.engine.evaluation.replicates import Replicates
+from sfumato.engine.evaluation.splits import Replicates, measure_normalised, ranked_logits
 from sfumato.engine.runs.directory import Predictions
 from sfumato.metrics import aurc
 from sfumato.predictions import LogitNormaliser
@@ -36,7 +35,7 @@ def test_ranks_are_those_of_the_scores() -> None:
 def test_it_is_measured_with_the_order_of_the_validation_set() -> None:
     held_out, test = _spoiled(800), _spoiled(800)
     found = measure_normalised(held_out, test, Replicates(0))
-    scorer = LogitNormaliser().fit(held_out.logits, held_out.labels)
+    scorer = LogitNormaliser().fit(logits=held_out.logits, target=held_out.labels)
     assert found.get("order") == scorer.order
     expected = aurc(ranked_logits(scorer(test.logits)).softmax(1), test.labels)
     assert found["aurc"] == pytest.approx(float(expected), abs=1e-9)

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sfumato._core.spec import content_hash
 from sfumato.engine import (
     RunConfig,
     RunDirectory,
     Trainer,
-    content_hash,
     parse,
     run,
     training_content,
 )
-from sfumato.engine.evaluation import classifier, damaged_images
+from sfumato.engine.evaluation import altered, classifier
 
 EVALUATE = {"resamples": 20, "corruptions": ["fog"], "severities": [2], "corrupted_images": 20}
 MORE = {
@@ -46,18 +46,18 @@ def test_more_evaluations_cost_only_themselves(
     whole = _run(dropout, tmp_path / "at once", evaluate=MORE)
     first = _run(dropout, tmp_path / "in steps", evaluate=EVALUATE)
     measured: list[tuple[str, int]] = []
-    predict_corrupted = damaged_images.predict_corrupted
+    corrupted_batches = altered.corrupted_batches
 
     def watched(*arguments: Any, **options: Any) -> Any:
-        measured.append(arguments[2:4])
-        return predict_corrupted(*arguments, **options)
+        measured.append(arguments[1:3])
+        return corrupted_batches(*arguments, **options)
 
     def forbidden(*_: Any) -> Any:
         raise AssertionError("trained or predicted again")
 
     monkeypatch.setattr(Trainer, "_epoch", forbidden)
     monkeypatch.setattr(classifier, "predict", forbidden)
-    monkeypatch.setattr(damaged_images, "predict_corrupted", watched)
+    monkeypatch.setattr(altered, "corrupted_batches", watched)
     second = _run(dropout, tmp_path / "in steps", evaluate=MORE)
     assert measured == [("contrast", 2), ("contrast", 4), ("fog", 4)]
     assert second.path != first.path

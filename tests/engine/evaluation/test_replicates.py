@@ -11,11 +11,10 @@ import torch
 
 from sfumato.data import load_data
 from sfumato.engine import RunConfig, RunDirectory, parse, run
-from sfumato.engine.evaluation.replicates import Replicates, describe_units
-from sfumato.engine.evaluation.split_metrics import measure_split, posterior_of
+from sfumato.engine.evaluation.splits import Replicates, describe_units, measure_split, posterior_of
 from sfumato.engine.runs.directory import Predictions
 from sfumato.metrics import compare_predictions, true_calibration_error
-from sfumato.metrics.intervals import centred_interval
+from sfumato.metrics.evaluate import centred_interval
 
 # An epoch of two steps teaches next to nothing, and no temperature makes that right.
 pytestmark = pytest.mark.filterwarnings("ignore:the temperature ended at its bound")
@@ -86,8 +85,8 @@ def test_resamples_are_shared(two_seeds: tuple[RunDirectory, RunDirectory]) -> N
     draws = [_replicates(done)["test.accuracy"] for done in two_seeds]
     found = [done.read_predictions("test") for done in two_seeds]
     expected = compare_predictions(
-        found[0].labels,
         logits=(found[0].logits, found[1].logits),
+        target=found[0].labels,
         resamples=4000,
         generator=torch.Generator().manual_seed(0),
     )["accuracy"]

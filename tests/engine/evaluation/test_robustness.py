@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from sfumato.corruptions import (
-    CORRUPTIONS,
-    alexnet_scores,
-    corrupt,
-    corruption_generator,
-    write_corrupted,
-)
+import sfumato
+from sfumato.corruptions import corrupt, corruption_generator, read_corrupted, write_corrupted
 from sfumato.data import ArrayDataset, scenes
-from sfumato.engine import Robustness, evaluate_robustness
-from sfumato.engine.evaluation.robustness import robustness_from
+from sfumato.data.dataset import Normalise
+from sfumato.engine.evaluation.corrupted import (
+    corrupted_batches,
+    predict_altered,
+    relative_scores,
+)
+from sfumato.metrics import alexnet_scores
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-NAMES = ("gaussian_noise", "fog")
+NAMES, SEVERITIES = ("gaussian_noise", "fog"), (1, 5)
 
 
 class _Linear(nn.Module):
@@ -37,49 +38,55 @@ def data() -> ArrayDataset:
     return scenes.generate(37, size=16)
 
 
-def _evaluate(model: nn.Module, data: ArrayDataset, **changes: object) -> Robustness:
-    options: dict[str, object] = {"names": NAMES, "severities": (1, 5), "show": False, **changes}
-    return evaluate_robustness(model, data, mean=MEAN, std=STD, **options)  # type: ignore[arg-type]
+def _evaluate(model: nn.Module, data: ArrayDataset, **changes: Any) -> dict[str, Any]:
+    options = {"corruptions": NAMES, "severities": SEVERITIES, "resamples": 0, **changes}
+    found = sfumato.evaluate(model, data, mean=MEAN, std=STD, quiet=True, **options)
+    corrupted: dict[str, Any] = found["corrupted"]
+    return corrupted
 
 
 def test_cells_equal_a_plain_loop(data: ArrayDataset) -> None:
     model = _Linear()
     found = _evaluate(model, data)
+    assert (found["names"], found["severities"]) == (list(NAMES), list(SEVERITIES))
     for row, name in enumerate(NAMES):
-        for column, severity in enumerate((1, 5)):
+        for column, severity in enumerate(SEVERITIES):
             generator = corruption_generator(0, name, severity)
             images = corrupt(data.images, name, severity, generator=generator)
             with torch.no_grad():
                 logits = model((images / 255 - 0.5) / 0.25)
             wrong = (logits.argmax(1) != data.labels).double().mean()
             nll = nn.functional.cross_entropy(logits, data.labels)
-            assert float(found.error[row, column]) == pytest.approx(float(wrong))
-            assert float(found.nll[row, column]) == pytest.approx(float(nll), rel=1e-4)
-    assert found.means()["error"] == pytest.approx(float(found.error.mean()))
-    again = robustness_from(found.as_dict())
-    assert torch.equal(again.ece, found.ece)
+            assert found["cells"]["error"][row][column] == pytest.approx(float(wrong))
+            assert found["cells"]["nll"][row][column] == pytest.approx(float(nll), rel=1e-4)
+    mean = float(torch.tensor(found["cells"]["error"]).double().mean())
+    assert found["error"] == pytest.approx(mean)
 
 
 def test_batches_do_not_matter_and_modes_are_kept(data: ArrayDataset) -> None:
     model = _Linear().train()
     first, second = _evaluate(model, data), _evaluate(model, data, batch_size=10)
-    assert torch.allclose(first.nll, second.nll)
+    nlls = (torch.tensor(each["cells"]["nll"]) for each in (first, second))
+    assert torch.allclose(*nlls)
     assert model.training
 
 
 def test_stored_sets_give_the_same(data: ArrayDataset, tmp_path: Path) -> None:
-    model = _Linear()
+    model, normalise = _Linear(), Normalise(3, MEAN, STD)
     write_corrupted(tmp_path, data.images, data.labels, names=NAMES)
-    assert torch.allclose(_evaluate(model, data).nll, _evaluate(model, data, stored=tmp_path).nll)
+    for name in NAMES:
+        made = predict_altered(model, corrupted_batches(data, name, 5, 10), normalise)
+        read = predict_altered(model, read_corrupted(tmp_path, name, 5, batch_size=10), normalise)
+        assert torch.allclose(made[0], read[0])
+        assert torch.equal(made[1], read[1])
 
 
-def test_ratios(data: ArrayDataset) -> None:
+def test_ratios_to_alexnet(data: ArrayDataset) -> None:
     found = _evaluate(_Linear(), data)
-    other = _evaluate(_Linear(), data)
-    own = found.relative_to(other)["nll"]
-    assert torch.allclose(own, found.nll.sum(1) / other.nll.sum(1))
-    table = alexnet_scores("cifar10", "error", names=NAMES)[:, [0, 4]]
-    expected = found.error.sum(1) / table.sum(1)
-    assert torch.allclose(found.relative_to("cifar10")["error"], expected)
-    with pytest.raises(ValueError, match="same corruptions"):
-        found.relative_to(_evaluate(_Linear(), data, names=CORRUPTIONS[:1]))
+    ratios = relative_scores(found, "cifar10")
+    for metric, mean in (("error", "mean_ce"), ("nll", "mean_cnll"), ("ece", "mean_cece")):
+        table = alexnet_scores("cifar10", metric, names=NAMES)[:, [0, 4]]  # type: ignore[arg-type]
+        own = torch.tensor(found["cells"][metric], dtype=torch.float64)
+        expected = own.sum(1) / table.sum(1)
+        assert torch.allclose(torch.tensor(ratios["cells"][metric]).double(), expected)
+        assert ratios[mean] == pytest.approx(float(expected.mean()))

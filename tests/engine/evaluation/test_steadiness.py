@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from sfumato._core.seeds import fold_seed
-from sfumato.corruptions import frame_count, perturb
+from sfumato.corruptions import corrupt, corruption_generator, perturb
+from sfumato.corruptions.sequences import frame_count
 from sfumato.data import load_data
 from sfumato.engine import ConfigError, RunConfig, load_network, parse, run
-from sfumato.engine.evaluation.robustness import evaluate_robustness
 from sfumato.metrics import evaluate_predictions
 
 DATA = {"name": "scenes", "size": 16, "train": 40, "validation": 30, "test": 20}
@@ -56,9 +57,30 @@ def test_steadiness_is_that_of_the_network_on_the_frames(tmp_path: Path) -> None
             before = classes[:, :1] if name == "gaussian_noise" else classes[:, :-1]
             same.append((classes[:, 1:] == before).double().mean(1))
         assert found["cells"][name]["consistency"] == pytest.approx(float(torch.cat(same).mean()))
+        _check_both_forms(found["cells"][name], network, images, name)
     values = [cell["consistency"] for cell in found["cells"].values()]
     assert found["consistency"] == pytest.approx(sum(values) / 2)
     assert found["flip_rate"] == pytest.approx(1 - found["consistency"])
+
+
+def _check_both_forms(
+    cell: dict[str, float], network: Any, images: torch.Tensor, name: str
+) -> None:
+    """Eq. (38) and (39), and the released form of (39), pair of frames by pair of frames."""
+    generator = torch.Generator().manual_seed(fold_seed(0, "perturbation", name))
+    same, paper, released = [], [], []
+    for part in (images[:16], images[16:]):
+        frames = perturb(part, name, generator=generator)
+        with torch.no_grad():
+            probs = network(frames.flatten(0, 1)).double().softmax(1).numpy()
+        for row in probs.reshape(len(part), frame_count(name), -1):
+            for before, after in itertools.pairwise(row):
+                same.append(before.argmax() == after.argmax())
+                paper.append(-np.sum(before * np.log(after)))
+                released.append(-np.mean(after * np.log(before)))
+    assert cell["consistency_to_previous"] == pytest.approx(np.mean(same))
+    assert cell["cec"] == pytest.approx(np.mean(paper), rel=1e-4)
+    assert cell["cec_released"] == pytest.approx(np.mean(released), rel=1e-4)
 
 
 def test_temperature_is_fitted_on_validation_predictions(tmp_path: Path) -> None:
@@ -70,7 +92,7 @@ def test_temperature_is_fitted_on_validation_predictions(tmp_path: Path) -> None
     losses = [float(F.cross_entropy(logits.double() / t, labels)) for t in at]
     assert losses[1] == min(losses)
     scaled = torch.from_numpy(test["logits"]) / found["temperature"]
-    expected = evaluate_predictions(torch.from_numpy(test["labels"]), logits=scaled)
+    expected = evaluate_predictions(logits=scaled, target=torch.from_numpy(test["labels"]))
     for name in ("nll", "ece", "aece", "aurc", "accuracy_at_80"):
         assert found[name] == pytest.approx(expected[name], abs=1e-5)
     assert np.array_equal(test["logits"].argmax(1), scaled.numpy().argmax(1))
@@ -81,12 +103,14 @@ def test_temperature_also_on_corrupted_images(tmp_path: Path) -> None:
     directory = run(wanted, tmp_path, show=False)
     plain, scaled = (directory.metrics()[key] for key in ("corrupted", "scaled"))
     model = nn.Sequential(load_network(directory), Divide(scaled["temperature"]))
-    where = {"mean": (0.0,) * 3, "std": (1.0,) * 3}  # a loaded network standardises by itself
     test = load_data(DATA).test
-    cells = {"names": ["gaussian_noise"], "severities": [3], "show": False}
-    expected = evaluate_robustness(model, test, **where, **cells)
-    for name in ("error", "nll", "ece"):
-        assert scaled["corrupted"][name] == pytest.approx(expected.means()[name], abs=1e-5)
+    generator = corruption_generator(0, "gaussian_noise", 3)
+    images = corrupt(test.images, "gaussian_noise", 3, generator=generator)
+    with torch.no_grad():
+        expected = evaluate_predictions(logits=model.eval()(images), target=test.labels)
+    assert scaled["corrupted"]["error"] == pytest.approx(1 - expected["accuracy"], abs=1e-5)
+    for name in ("nll", "ece"):
+        assert scaled["corrupted"][name] == pytest.approx(expected[name], abs=1e-5)
     assert scaled["corrupted"]["error"] == plain["error"]
     assert scaled["corrupted"]["nll"] != plain["nll"]
 

@@ -13,11 +13,11 @@ import torch
 from sfumato.corruptions import corrupt, perturb, write_corrupted
 from sfumato.data import ArrayDataset, load_data
 from sfumato.engine import ConfigError, RunConfig, parse, run
-from sfumato.engine.config.evaluate_section import EvaluateConfig
-from sfumato.engine.config.preflight import check_runs
-from sfumato.engine.evaluation import damaged_images
-from sfumato.engine.evaluation.stored_sets import open_stored
-from sfumato.engine.runs.networks import load_network
+from sfumato.engine.config.sections import EvaluateConfig
+from sfumato.engine.evaluation import altered
+from sfumato.engine.evaluation.corrupted import open_stored
+from sfumato.engine.preflight import check_runs
+from sfumato.engine.training.checkpoint import load_network
 
 Content = dict[str, Any]
 NAMES = ["contrast", "fog"]
@@ -79,7 +79,7 @@ def test_a_run_measures_stored_sets(
     assert second["perturbed"]["flip_rate"] == pytest.approx(sum(flips) / 2)
     assert "relative_confidence" not in cells["rotate"]  # which needs labels
 
-    monkeypatch.setattr(damaged_images, "predict_corrupted", None)  # its cells are kept
+    monkeypatch.setattr(altered, "predict_altered", None)  # its cells are kept
     again = {**tiny, "train": train, "evaluate": {**stored, "resamples": 10}}
     third = run(parse(RunConfig, again), tmp_path, show=False).metrics()
     assert third["corrupted"]["cells"] == second["corrupted"]["cells"]

@@ -11,8 +11,8 @@ import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
-from sfumato.engine.runs.prediction_files import Reading, read_any
-from sfumato.engine.runs.prediction_rows import ConfidenceFile, PredictionFileError
+from sfumato.auditing.columns import PredictionFileError
+from sfumato.auditing.files import ConfidenceFile, Reading, read_any
 
 GOOD = [0.1, 0.1, 0.3, 0.4]
 

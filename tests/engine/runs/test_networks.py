@@ -66,13 +66,6 @@ def test_torchvision_network_with_smoothing_and_dropout(
     np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_runs_without_recorded_facts_read_their_data(trained: Train, images: torch.Tensor) -> None:
-    done = trained()
-    before = load_network(done)(images)
-    (done.training / "network.json").unlink()
-    torch.testing.assert_close(load_network(done)(images), before, rtol=0, atol=0)
-
-
 def test_ensemble_is_the_mean_of_its_members(trained: Train, images: torch.Tensor) -> None:
     runs = [trained(seed=seed) for seed in (0, 1)]
     with torch.no_grad():

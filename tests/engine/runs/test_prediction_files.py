@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from sfumato.engine.runs.prediction_files import PredictionFileError, read_predictions
+from sfumato.auditing.columns import PredictionFileError, _listing, spelled
+from sfumato.auditing.files import read_any, read_predictions
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]])
 LABELS = np.array([0, 1, 1])
@@ -123,9 +127,9 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_file_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sfumato.engine.runs.prediction_files.LARGEST_BYTES", 1000)
+    monkeypatch.setattr("sfumato._core.files.FREE_BYTES", 1000)
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("probs.npy", bytes(100_000))
+        archive.writestr("probs.npy", bytes(1_000_000))
     with pytest.raises(PredictionFileError, match="which is refused"):
         read_predictions(tmp_path / "a.npz")
 
@@ -134,5 +138,35 @@ def test_missing_and_unknown_files(tmp_path: Path) -> None:
     with pytest.raises(PredictionFileError, match="no such file"):
         read_predictions(tmp_path / "a.npz")
     (tmp_path / "a.txt").touch()
-    with pytest.raises(PredictionFileError, match=r"known are \.csv, \.npz"):
+    with pytest.raises(PredictionFileError, match=r"known are \.csv, \.jsonl"):
         read_predictions(tmp_path / "a.txt")
+
+
+def test_one_long_label_costs_no_room_in_other_rows() -> None:
+    column = np.array(["x" * 100_000] + ["1"] * 20_000, dtype=object)
+    tracemalloc.start()
+    codes, names = spelled(column)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(names), codes[-1]) == (2, 0)
+    assert peak < 20e6
+
+
+def test_words_in_lists_are_counted(tmp_path: Path) -> None:
+    words = pa.DictionaryArray.from_arrays(
+        pa.array([0] * 50_000, "int32"), pa.array(["x" * 20_000])
+    )
+    places = pa.array(range(0, 50_001, 500), "int32")
+    table = {"confidence": [0.5] * 100, "correct": [True] * 100}
+    table["group"] = pa.ListArray.from_arrays(places, words)
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    with pytest.raises(PredictionFileError, match="words of 1,000,000,000 bytes"):
+        read_any(tmp_path / "a.parquet")
+
+
+def test_views_and_long_texts_of_torch(tmp_path: Path) -> None:
+    whole = torch.zeros(10_000, dtype=torch.bfloat16)
+    torch.save({f"a{number}": whole.view(100, 100) for number in range(60)}, tmp_path / "a.pt")
+    with pytest.raises(PredictionFileError, match="views of each other"):
+        read_any(tmp_path / "a.pt")
+    assert _listing(["x" * 1000, "y", 1]).dtype == object

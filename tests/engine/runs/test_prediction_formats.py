@@ -12,13 +12,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sfumato.engine.runs.prediction_files import (
-    PredictionFile,
-    PredictionFileError,
-    Reading,
-    read_any,
-    read_predictions,
-)
+from sfumato.auditing.columns import PredictionFileError
+from sfumato.auditing.files import PredictionFile, Reading, read_any, read_predictions
 
 TABLE = "label,prob_a,prob_b\na,0.9,0.1\nb,0.2,0.8\n"
 
@@ -36,6 +31,19 @@ def test_fields_end_where_the_header_says(tmp_path: Path, delimiter: str) -> Non
             read_predictions(path).probabilities,
             torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64),
         )
+
+
+def test_a_csv_may_have_many_classes(tmp_path: Path) -> None:
+    """A header above 131,072 characters was refused as a single field."""
+    count = 15_000
+    header = ",".join(["label", *(f"prob_{place}" for place in range(count))])
+    path = _text(tmp_path, "a.csv", f"{header}\n0,1{',0' * (count - 1)}\n")
+    assert read_predictions(path).probabilities.shape == (1, count)
+
+
+def test_delimiters_in_quotes_divide_nothing(tmp_path: Path) -> None:
+    path = _text(tmp_path, "a.csv", 'label;"prob_a,b,c,d";prob_e\ne;0.5;0.5\n')
+    assert read_predictions(path).classes == ["a,b,c,d", "e"]
 
 
 def test_decimal_commas_are_refused(tmp_path: Path) -> None:
@@ -79,7 +87,7 @@ def test_lists_of_every_size_in_parquet(tmp_path: Path, kind: str) -> None:
 
 def test_a_broken_parquet_file_is_one_message(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    from sfumato.engine.runs.prediction_formats import open_parquet
+    from sfumato.auditing.columns import open_parquet
 
     with pytest.raises(PredictionFileError, match=r"a\.parquet: can't be read"):
         open_parquet(_text(tmp_path, "a.parquet", "no"))
@@ -105,7 +113,7 @@ def test_floats_of_every_kind(tmp_path: Path, dtype: Any) -> None:
 @pytest.mark.parametrize("total", [0.999, 1.001])
 def test_sums_at_the_tolerance_are_fine(tmp_path: Path, dtype: Any, total: float) -> None:
     """Three decimals of three classes; the metrics, which are as strict, take them too."""
-    from sfumato.engine.evaluation.audit import audit
+    from sfumato.auditing.judge import audit
 
     rng = np.random.default_rng(0)
     first = np.round(rng.uniform(0.1, 0.4, (400, 2)), 3)
@@ -150,7 +158,7 @@ def test_a_row_without_a_time_is_bad(tmp_path: Path, times: list[Any], expected:
         text = "correct,confidence,time\n" + "".join(f"1,0.9,{each}\n" for each in times)
         paths.append(_text(tmp_path, "a.csv", text))
     for path in paths:
-        with pytest.raises(PredictionFileError, match=r"row \d: .*; mend the row"):
+        with pytest.raises(PredictionFileError, match=r"row \d: .*; correct the row"):
             read_any(path)
         found = read_any(path, Reading(on_bad_row="skip"))
         assert found.times is not None
@@ -173,3 +181,53 @@ def test_times_of_arrays_must_be_known(tmp_path: Path, times: np.ndarray) -> Non
     found = read_any(tmp_path / "a.npz", Reading(on_bad_row="skip"))
     assert isinstance(found, PredictionFile)
     assert found.labels.tolist() == [0, 0]
+
+
+def test_arrays_with_the_ending_of_another_format(tmp_path: Path) -> None:
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.savez(file, probs=np.eye(2), labels=np.arange(2))
+    with (tmp_path / "a.npz").open("wb") as file:
+        np.save(file, np.eye(2))
+    np.save(tmp_path / "labels.npy", np.arange(2))
+    with pytest.raises(PredictionFileError, match=r"several arrays, an \.npz; rename it"):
+        read_predictions(tmp_path / "a.npy", Reading(labels=tmp_path / "labels.npy"))
+    with pytest.raises(PredictionFileError, match=r"one array, an \.npy; rename it|can't be read"):
+        read_predictions(tmp_path / "a.npz")
+
+
+def test_json_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    path = _text(tmp_path, "a.jsonl", '{"label": ' + "[" * 100_000 + "\n")
+    with pytest.raises(PredictionFileError, match=r"line 1: not valid JSON"):
+        read_predictions(path)
+
+
+@pytest.mark.parametrize("column", ["probs", "group", "confidence"])
+def test_parquet_bombs_are_refused(tmp_path: Path, column: str) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    places = arrow.array(np.zeros(3000, np.int32))
+    words = arrow.DictionaryArray.from_arrays(places, arrow.array(["word " * 2**20]))
+    ends = arrow.array(np.arange(4001, dtype=np.int32) * 3000)
+    lists = arrow.ListArray.from_arrays(ends, arrow.array(np.zeros(12_000_000, np.float32)))
+    tables = {
+        "probs": {"probs": lists, "label": arrow.array(np.zeros(4000, np.int64))},
+        # One value for all rows, which took 175 times their bytes to calibrate.
+        "confidence": {
+            "confidence": arrow.array(np.full(2**24, 0.5, np.float32)),
+            "correct": arrow.array(np.zeros(2**24, bool)),
+        },
+        "group": {"confidence": [0.5] * 3000, "correct": [True] * 3000, "group": words},
+    }
+    path = tmp_path / "a.parquet"
+    parquet.write_table(arrow.table(tables[column]), path, compression="zstd")
+    with pytest.raises(PredictionFileError, match=r"which is refused"):
+        read_predictions(path)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_a_line_without_end_is_refused(tmp_path: Path, name: str) -> None:
+    """A file of 3 GB that takes no room on the disk took twice as much memory."""
+    path = tmp_path / name
+    with path.open("wb") as file:
+        file.truncate(2**27)
+    with pytest.raises(PredictionFileError, match="a line has more than 67,108,864 characters"):
+        read_predictions(path)

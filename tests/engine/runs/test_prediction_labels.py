@@ -11,14 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.engine.runs.prediction_files import (
-    ConfidenceFile,
-    PredictionFile,
-    PredictionFileError,
-    Reading,
-    read_any,
-)
-from sfumato.engine.runs.prediction_labels import same, spelled
+from sfumato.auditing.columns import PredictionFileError, same_classes, spelled
+from sfumato.auditing.files import ConfidenceFile, PredictionFile, Reading, read_any
 
 ROWS = [("cat", "cat", 0.9), ("", "cat", 0.8), ("dog", "", 0.6), ("", "", 0.5), ("dog", "dog", 0.8)]
 
@@ -56,7 +50,7 @@ def _missing(path: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "numbers.parquet", "npz"])
 def test_a_confidence_without_label_or_prediction_is_a_bad_row(tmp_path: Path, kind: str) -> None:
     path = _missing(tmp_path, kind)
-    with pytest.raises(PredictionFileError, match=r"row [12]: '(true_)?label' is missing; mend"):
+    with pytest.raises(PredictionFileError, match=r"row [12]: '(true_)?label' is missing; correct"):
         read_any(path)
     skipped: Counter[str] = Counter()
     found = read_any(path, Reading(on_bad_row="skip"), skipped)
@@ -102,7 +96,7 @@ def test_names_are_the_same_as_numbers_only_where_all_are(
     first: list[Any], second: list[Any], expected: list[bool]
 ) -> None:
     for theirs in (np.array(second), np.array(second, dtype=object)):
-        assert same(np.array(first), theirs).tolist() == expected
+        assert same_classes(np.array(first), theirs).tolist() == expected
 
 
 def test_a_whole_number_has_one_spelling() -> None:
@@ -148,6 +142,12 @@ def test_what_is_no_class_number(tmp_path: Path, label: str) -> None:
     path = _text(tmp_path, "a.csv", f"label,prob_a,prob_b\n{label},0.9,0.1\n")
     with pytest.raises(PredictionFileError, match=r"row 1: label .* is (neither|outside)"):
         read_any(path)
+
+
+def test_a_column_is_there_once(tmp_path: Path) -> None:
+    """It took the first of two columns of labels."""
+    with pytest.raises(PredictionFileError, match="several columns 'label'"):
+        read_any(_text(tmp_path, "a.csv", "label,label,prob_a,prob_b\n0,1,0.9,0.1\n"))
 
 
 def test_class_names_are_told_apart(tmp_path: Path) -> None:

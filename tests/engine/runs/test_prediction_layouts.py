@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.engine.runs.prediction_files import (
+from sfumato.auditing.columns import PredictionFileError
+from sfumato.auditing.files import (
     ConfidenceFile,
     PredictionFile,
-    PredictionFileError,
     Reading,
     read_any,
     read_batches,
@@ -268,7 +268,7 @@ def test_label_maps_and_void(tmp_path: Path) -> None:
 
 
 def test_batches_are_numbered_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sfumato.engine.runs.prediction_formats.BATCH", 2)
+    monkeypatch.setattr("sfumato.auditing.columns.BATCH", 2)
     path = _text(tmp_path, "a.csv", TOP + "dog,owl,7\n")
     parts = read_batches(path)
     assert len(next(parts)) == 2
@@ -291,8 +291,8 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_published_files_as_they_are(real_data: Callable[[str], Path], name: str) -> None:
     """Accuracy and ECE that others computed of the same files; that of boxes is with 20 bins."""
-    from sfumato.engine.evaluation.audit_extras import detection_errors
-    from sfumato.engine.evaluation.audit_tallies import Tallies
+    from sfumato.auditing.judge import detection_errors
+    from sfumato.auditing.totals import Tallies, outcomes
 
     path = real_data(f"predictions/{name}")
     labels = path.with_name(name.replace("probs", "labels")) if path.suffix == ".npy" else None
@@ -303,7 +303,8 @@ def test_published_files_as_they_are(real_data: Callable[[str], Path], name: str
     found = tallies.measure()
     assert found["ece"] == pytest.approx(error, abs=6e-4 if "coco" in name else 6e-5)
     if "coco" in name:
-        boxes = detection_errors(read_any(path), 100)
+        file = read_any(path)
+        boxes = detection_errors(file, outcomes(file), 100)
         assert boxes["d_ece"] == pytest.approx(error, abs=6e-5)
         for key in ("d_ece", "d_ece_by_place"):
             low, high = boxes[f"{key}_interval"]

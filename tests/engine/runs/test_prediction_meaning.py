@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sfumato.engine.runs.prediction_files import (
-    ConfidenceFile,
-    PredictionFile,
-    PredictionFileError,
-    Reading,
-    read_any,
-    read_batches,
-)
+from sfumato.auditing.columns import PredictionFileError
+from sfumato.auditing.files import ConfidenceFile, PredictionFile, Reading, read_any, read_batches
 
 PROBS = [[0.9, 0.1], [0.4, 0.6], [0.3, 0.7]]
 
@@ -93,7 +87,7 @@ def test_names_of_two_classes_decide_as_their_numbers_do(tmp_path: Path) -> None
 def test_a_probability_means_the_same_in_all_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sfumato.engine.runs.prediction_formats.BATCH", 1)
+    monkeypatch.setattr("sfumato.auditing.columns.BATCH", 1)
     columns = {"label": [0, 0], "predicted": [0, 0], "prob": [0.2, 0.8]}
     parts = read_batches(_write(tmp_path, "csv", columns))
     next(parts)

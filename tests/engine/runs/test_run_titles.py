@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.engine.evaluation.analysed_runs import find_runs
-from sfumato.engine.runs.titles import title_of_run
+from sfumato.engine.runs.directory import title_of_run
 
 
 @pytest.fixture
@@ -18,6 +18,7 @@ def study(tmp_path: Path) -> Path:
     for path in (folder, disk / "abc"):
         path.mkdir(parents=True)
     (folder / "runs").symlink_to(disk)
+    (disk / "abc" / "config.yaml").touch()
     entry = {"method": "smooth", "seed": 3, "run": "abc"}
     (folder / "study.json").write_text(json.dumps({"runs": [entry]}))
     return folder
@@ -25,7 +26,7 @@ def study(tmp_path: Path) -> Path:
 
 def test_linked_folder_of_runs(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert title_of_run(study / "runs" / "abc") == "smooth, seed 3"
-    assert list(find_runs([study / "runs" / "abc"])) == ["smooth, seed 3"]
+    assert list(find_runs([study / "runs" / "abc"])[0]) == ["smooth, seed 3"]
     monkeypatch.chdir(study / "runs" / "abc")
     assert title_of_run(Path()) == "abc"  # the shell has left the link behind
 

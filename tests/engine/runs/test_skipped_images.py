@@ -12,7 +12,7 @@ from PIL import Image
 
 from sfumato.engine import RunConfig, RunDirectory, parse, run
 from sfumato.report import compare_methods, read_studies
-from sfumato.report.notes import note
+from sfumato.report.recommendation import note
 
 
 def photos(root: Path, count: int, bad: int) -> list[str]:

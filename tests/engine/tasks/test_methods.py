@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.engine import ConfigError, RunConfig, load_checkpoint, parse, run
-from sfumato.engine.config.parts import parts
+from sfumato.engine.config.components import components
 
 RESNET = {"name": "resnet", "depth": 8, "width": 4}
 
@@ -41,7 +41,7 @@ def test_configurations_run(tmp_path: Path, tiny: dict[str, Any], changes: dict[
     assert 0 <= _run(tmp_path, tiny, **changes)["test"]["ece"] <= 1
 
 
-@pytest.mark.parametrize("loss", parts("loss"))
+@pytest.mark.parametrize("loss", components("loss"))
 def test_every_loss_trains(tmp_path: Path, tiny: dict[str, Any], loss: str) -> None:
     assert np.isfinite(_run(tmp_path, tiny, loss=loss)["test"]["nll"])
 
@@ -81,7 +81,7 @@ def test_soft_labels_need_a_loss_that_takes_them(
     tiny: dict[str, Any], changes: dict[str, Any], section: str
 ) -> None:
     """Said before anything is computed, for every loss whose class says so."""
-    for name, part in parts("loss").items():
+    for name, part in components("loss").items():
         if part.takes_soft_targets:
             parse(RunConfig, {**tiny, "loss": name, **changes})
         else:

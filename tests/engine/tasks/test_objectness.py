@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from sfumato.augment import Augment, ObjectnessLabels, ResizedCrop, label_samples
-from sfumato.augment.named import resized_crop
+from sfumato.augment.recipes import resized_crop
 from sfumato.data import TensorLoader, scenes, with_context
 from sfumato.engine import ConfigError, RunConfig, fingerprint, parse, run
-from sfumato.engine.evaluation.context import context_metrics, objectness_metrics
+from sfumato.engine.evaluation.classifier import context_metrics, objectness_metrics
 from sfumato.engine.runs.directory import Predictions
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sfumato.engine import RunConfig, parse
-from sfumato.engine.tasks.rehearsal import Costs, Rehearsal
+from sfumato.engine.timing import Costs, Rehearsal
 
 CLASSIFY = {
     "data": {"name": "scenes", "train": 64, "validation": 20, "test": 30, "size": 16},
@@ -50,7 +50,7 @@ class Clock:
 
 @pytest.fixture
 def rehearsal(monkeypatch: pytest.MonkeyPatch) -> Rehearsal:
-    for module in ("tasks.rehearsal", "evaluation.cost", "training.loop"):
+    for module in ("timing", "training.loop"):
         monkeypatch.setattr(f"sfumato.engine.{module}.time", Clock())
     return Rehearsal()
 
@@ -82,7 +82,7 @@ def test_sizes_of_ensembles_are_passes_too(rehearsal: Rehearsal) -> None:
 def test_many_corrupted_images_are_scaled(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sfumato.engine.evaluation.cost._CORRUPTED_PIXELS", 2 * 5 * 16 * 16)
+    monkeypatch.setattr("sfumato.engine.timing._CORRUPTED_PIXELS", 2 * 5 * 16 * 16)
     found = rehearsal.costs(_config(CLASSIFY))
     assert found.evaluation == pytest.approx(1 + 1 * 10 / 5 + (20 + 30 + 2 * 10) / 16)
 
@@ -104,7 +104,7 @@ def test_data_and_measuring_are_shared(
     rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = rehearsal.costs(_config(CLASSIFY))
-    monkeypatch.setattr("sfumato.engine.tasks.rehearsal.load_splits", None)
-    monkeypatch.setattr("sfumato.engine.tasks.rehearsal.evaluation_cost", None)
+    monkeypatch.setattr("sfumato.engine.timing.load_splits", None)
+    monkeypatch.setattr("sfumato.engine.timing.evaluation_cost", None)
     loss = {"name": "cross_entropy", "smoothing": 0.1}
     assert rehearsal.costs(_config(CLASSIFY, loss=loss)) == first

@@ -25,7 +25,7 @@ def test_directory_holds_the_whole_run(tmp_path: Path, tiny: dict[str, Any]) -> 
     assert found["logits"].shape == (50, 10)
     assert np.array_equal(found["index"], np.sort(found["index"]))
     expected = evaluate_predictions(
-        torch.from_numpy(found["labels"]), logits=torch.from_numpy(found["logits"])
+        logits=torch.from_numpy(found["logits"]), target=torch.from_numpy(found["labels"])
     )
     metrics = done.metrics()["test"]
     for name in ("accuracy", "nll", "ece", "aece"):

@@ -12,10 +12,10 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from sfumato.engine import ConfigError, RunConfig, RunDirectory, load_network, parse, run
-from sfumato.engine.config.preflight import check_runs
 from sfumato.engine.evaluation.analysed_runs import analyse
 from sfumato.engine.evaluation.analyses import Effort
-from sfumato.engine.tasks.rehearsal import Rehearsal
+from sfumato.engine.preflight import check_runs
+from sfumato.engine.timing import Rehearsal
 
 Content = dict[str, Any]
 TOPICS = {"ice": "puck goal skate rink", "road": "wheel brake gear fuel", "sky": "moon orbit probe"}

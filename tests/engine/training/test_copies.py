@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from sfumato.augment import Augment, CopiedSamples
+from sfumato.augment import Augment
+from sfumato.augment.recipes import CopiedSamples
 from sfumato.data import TensorLoader, load_data
 from sfumato.engine import ConfigError, RunConfig, fingerprint, parse, run
-from sfumato.engine.config.components import build_loss
+from sfumato.engine.config.build import build_loss
 from sfumato.engine.config.sections import TrainCopies
 
 DATA = {"name": "scenes", "train": 10, "validation": 2, "test": 2, "size": 16}

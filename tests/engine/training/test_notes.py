@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from sfumato.engine import RunConfig, RunDirectory, parse, run
 from sfumato.engine.training.checkpoint import load_checkpoint
-from sfumato.engine.training.notes import validation_notes
+from sfumato.engine.training.steps import validation_notes
 from sfumato.labels import AdaFocalLoss, CombinedLoss, CrossEntropyLoss
 
 

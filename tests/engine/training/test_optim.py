@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from sfumato.engine import TrainConfig
-from sfumato.engine.training.optim import build_optimizer, learning_rate
+from sfumato.engine.training.loop import build_optimizer, learning_rate
 
 
 def _rates(train: TrainConfig, per_epoch: int) -> list[float]:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from sfumato.engine import RunConfig, RunDirectory, TrainConfig, Trainer, load_network, parse, run
 from sfumato.engine.fabric import Fabric
-from sfumato.engine.training.sharpness import at_worst_point, statistics_held
-from sfumato.engine.training.step import Totals
+from sfumato.engine.training.averages import at_worst_point, statistics_held
+from sfumato.engine.training.steps import Totals
 
 BATCH = torch.tensor([[1.0, 2.0], [0.5, -1.0]])
 

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from sfumato.data import DetectionLoader, scenes
 from sfumato.engine import DivergenceError, RunDirectory, TrainConfig, Trainer, load_checkpoint
-from sfumato.engine.config.components import FunctionLoss
-from sfumato.engine.training.detection_step import DetectionStep
-from sfumato.engine.training.step import Totals
+from sfumato.engine.config.build import FunctionLoss
+from sfumato.engine.training.steps import DetectionStep, Totals
 
 
 class CountingLoss(nn.Module):

@@ -10,8 +10,8 @@ import torch
 
 from sfumato._core.seeds import fold_seed
 from sfumato.engine import ConfigError, RunConfig, TrainConfig, load_network, parse, run
-from sfumato.engine.config.preflight import check_runs
-from sfumato.engine.training.trained_parameters import frozen_parameters, parameter_groups
+from sfumato.engine.preflight import check_runs
+from sfumato.engine.training.loop import frozen_parameters, parameter_groups
 from sfumato.models import resnet
 
 

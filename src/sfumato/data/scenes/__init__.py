@@ -1,12 +1,9 @@
 """The built-in world: rendered scenes of ten classes, with everything known about them."""
 
-from sfumato.data.scenes.objects import generate_objects, load_objects
 from sfumato.data.scenes.picture import preview
-from sfumato.data.scenes.sets import generate, load
-from sfumato.data.scenes.silhouettes import CLASSES
-from sfumato.data.scenes.stream_sets import load_streams
-from sfumato.data.scenes.textures import CONTEXTS
-from sfumato.data.scenes.video import SceneStream, stream
+from sfumato.data.scenes.render import CLASSES, CONTEXTS
+from sfumato.data.scenes.sets import generate, generate_objects, load, load_objects
+from sfumato.data.scenes.video import SceneStream, load_streams, stream
 
 __all__ = [
     "CLASSES",

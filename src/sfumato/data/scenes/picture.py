@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato._core.checks import check_choice, check_integer
+from sfumato._core.checks import check_choice, check_integer, check_matplotlib
+from sfumato._core.files import write_atomically
 from sfumato.data.dataset import ArrayDataset
-from sfumato.data.scenes.draw import draw_scenes
+from sfumato.data.scenes.render import CLASSES, CONTEXTS, draw_scenes
 from sfumato.data.scenes.sets import generate
-from sfumato.data.scenes.silhouettes import CLASSES
-from sfumato.data.scenes.textures import CONTEXTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,14 +35,8 @@ def preview(
 
     Args:
         path: where to write, ending in .png, .pdf or .svg; its folder must exist.
-        seed: as in `generate`; so are `size`, `context` and `noise`.
-        size: image side in pixels.
         columns: samples of each class, 6 to 20.
-        context: probability of the habitual background.
-        noise: standard deviation of the sensor noise.
-
-    Returns:
-        The path of the picture.
+        seed, size, context, noise: as in `generate`.
     """
     target = Path(path)
     check_choice("the ending of path", target.suffix, (".png", ".pdf", ".svg"))
@@ -62,7 +55,10 @@ def preview(
         sheet.num_panels, seed=seed, size=size, context=context, ambiguity=1.0, noise=noise
     )
     _show_morphs(sheet, morphs)
-    sheet.figure.savefig(target, dpi=160, facecolor=_PAPER)
+    form = target.suffix.removeprefix(".")
+    write_atomically(
+        target, lambda path: sheet.figure.savefig(path, format=form, dpi=160, facecolor=_PAPER)
+    )
     return target
 
 
@@ -70,6 +66,7 @@ class _Sheet:
     """A page measured in inches from its top left corner."""
 
     def __init__(self, columns: int) -> None:
+        check_matplotlib()
         from matplotlib.figure import Figure
 
         self.width = 2 * _MARGIN + _NAMES + columns * (_CELL + _GAP) - _GAP
@@ -98,7 +95,6 @@ class _Sheet:
 
 
 def _show_image(axes: Axes, samples: ArrayDataset, position: int) -> None:
-    """One image with its box."""
     from matplotlib.patches import Rectangle
 
     axes.imshow(samples.images[position].permute(1, 2, 0).numpy(), interpolation="nearest")

@@ -1,17 +1,33 @@
-"""Labelled sets of scenes, in the one form in which samples travel."""
+"""Labelled sets of scenes: for classification, and for detection."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_integer, check_number
 from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.scenes.dice import derive_seed, generator_for
-from sfumato.data.scenes.draw import draw_scenes
-from sfumato.data.scenes.render import images_per_chunk, render, to_bytes
-from sfumato.data.scenes.scene import take
-from sfumato.data.scenes.silhouettes import CLASSES
+from sfumato.data.detection import DetectionDataset, DetectionSplits, Objects
+from sfumato.data.scenes.render import (
+    CLASSES,
+    ROTATION,
+    STRETCH,
+    Dice,
+    Figure,
+    Scene,
+    derive_seed,
+    draw_figure_colour,
+    draw_light,
+    draw_scenes,
+    draw_setting,
+    generator_for,
+    render_bytes,
+)
 
 
 def generate(
@@ -22,6 +38,8 @@ def generate(
     context: float = 0.9,
     ambiguity: float = 0.1,
     noise: float = 0.03,
+    classes: Sequence[str] | None = None,
+    figure: Literal[False] | None = None,
 ) -> ArrayDataset:
     """Render scenes of ten classes with labels, boxes, masks, objectness and true posterior.
 
@@ -42,9 +60,14 @@ def generate(
             of the other nine, equally likely.
         ambiguity: probability that an image is a morph.
         noise: standard deviation of the sensor noise, where 1 is the full range of the image.
+        classes: silhouettes that occur, two or more; None for all ten. Backgrounds keep their ten
+            textures. The others are classes that a network trained on these has never seen.
+        figure: False leaves the figure out: textures without object. None draws it.
 
     Shape:
         images (N, 3, size, size), boxes (N, 1, 4), masks (N, size, size), posterior (N, 10).
+        Without figure there are no boxes, masks, objectness and posterior; labels are those of the
+        backgrounds' habits.
         Boxes, masks and objectness (the mean of the mask) are of the visible part of the figure.
 
     Example:
@@ -56,24 +79,46 @@ def generate(
     check_integer("num_samples", num_samples, low=1)
     check_scene_arguments(seed=seed, size=size, context=context, noise=noise)
     check_number("ambiguity", ambiguity, low=0.0, high=1.0)
-    scene, truth = draw_scenes(num_samples, seed, context=context, ambiguity=ambiguity)
+    names = _check_classes(classes)
+    has_figure = figure is None
+    scene, truth = draw_scenes(
+        num_samples,
+        seed,
+        context=context,
+        ambiguity=ambiguity,
+        silhouettes=[CLASSES.index(name) for name in names],
+        figure=has_figure,
+    )
     images = torch.empty(num_samples, 3, size, size, dtype=torch.uint8)
     masks = torch.empty(num_samples, size, size, dtype=torch.bool)
     generator = generator_for(seed, "noise")
-    step = images_per_chunk(size)
-    for start in range(0, num_samples, step):
-        rows = slice(start, start + step)
-        image, (masks[rows],) = render(take(scene, rows), size)
-        images[rows] = to_bytes(image, noise, generator)
+    for rows, pixels, found in render_bytes(scene, num_samples, size, noise, generator):
+        images[rows] = pixels
+        for mask in found:
+            masks[rows] = mask
+    if not has_figure:
+        return ArrayDataset(images=images, labels=truth.label, classes=names)
     return ArrayDataset(
         images=images,
         labels=truth.label,
-        classes=CLASSES,
+        classes=names,
         boxes=bounding_boxes(masks).unsqueeze(1),
         masks=masks,
         objectness=masks.sum(dim=(1, 2)).float() / size**2,
         posterior=truth.posterior,
     )
+
+
+def _check_classes(classes: Sequence[str] | None) -> tuple[str, ...]:
+    if classes is None:
+        return CLASSES
+    names = (classes,) if isinstance(classes, str) else tuple(classes)
+    if len(names) < 2 or len(set(names)) < len(names) or not set(names) <= set(CLASSES):
+        raise ValueError(
+            f"classes must be two or more different silhouettes of {', '.join(CLASSES)}, got "
+            f"{list(names)}"
+        )
+    return names
 
 
 def load(
@@ -86,6 +131,8 @@ def load(
     context: float = 0.9,
     ambiguity: float = 0.1,
     noise: float = 0.03,
+    classes: list[str] | None = None,
+    figure: Literal[False] | None = None,
 ) -> DataSplits:
     """Render train, validation and test sets from independent random streams of one seed.
 
@@ -95,7 +142,13 @@ def load(
         train: samples in the training set.
         validation: samples in the validation set.
         test: samples in the test set.
-        seed: as in `generate`; so are the remaining arguments.
+        seed: the same seed gives the same bytes.
+        size: image side in pixels, 16 to 512.
+        context: probability that the background is the class's habitual one.
+        ambiguity: probability that an image is a morph of two classes.
+        noise: standard deviation of the sensor noise; 1 is the full range of the image.
+        classes: silhouettes that occur; None for all ten.
+        figure: False for textures without object; None draws the figure.
 
     Example:
         >>> from sfumato.data import scenes
@@ -103,23 +156,27 @@ def load(
         >>> len(splits.train), len(splits.validation), len(splits.test)
         (30, 10, 20)
     """
+    render = partial(
+        generate,
+        size=size,
+        context=context,
+        ambiguity=ambiguity,
+        noise=noise,
+        classes=classes,
+        figure=figure,
+    )
     counts = {"train": train, "validation": validation, "test": test}
+    return DataSplits(*(render(n, seed=own) for _, n, own in split_seeds(counts, seed)))
+
+
+def split_seeds(
+    counts: Mapping[str, int], seed: int, stream: str = ""
+) -> Iterator[tuple[str, int, int]]:
+    """Name, number of samples and seed of each split; they draw from independent streams."""
+    check_integer("seed", seed, low=0)
     for name, count in counts.items():
         check_integer(name, count, low=1)
-    check_integer("seed", seed, low=0)
-    return DataSplits(
-        *(
-            generate(
-                count,
-                seed=derive_seed(seed, name),
-                size=size,
-                context=context,
-                ambiguity=ambiguity,
-                noise=noise,
-            )
-            for name, count in counts.items()
-        )
-    )
+        yield name, count, derive_seed(seed, f"{name}{stream}")
 
 
 def bounding_boxes(masks: Tensor) -> Tensor:
@@ -140,3 +197,134 @@ def check_scene_arguments(*, seed: int, size: int, context: float, noise: float)
     check_integer("size", size, low=16, high=512)
     check_number("context", context, low=0.0, high=1.0)
     check_number("noise", noise, low=0.0)
+
+
+# COCO's small (below 32^2), medium and large (from 96^2) count pixels of a canvas of this side.
+MEASURED_SIZE = 256
+_SCALE = (0.24, 0.84)  # square root of a figure's area, in cells of the grid of figures
+_FEWEST_PIXELS = 4
+_ELSEWHERE = 10.0  # out of sight, in image sides
+
+
+def generate_objects(
+    num_samples: int,
+    *,
+    seed: int = 0,
+    size: int = 64,
+    objects: int = 4,
+    context: float = 0.9,
+    noise: float = 0.03,
+) -> DetectionDataset:
+    """Render scenes of one to `objects` figures, with the box and class of each.
+
+    Figures stand on the cells of a grid, shifted at random, so that they touch and overlap a
+    little; boxes are of the visible part. The background is a habit of the first figure's class.
+
+    Args:
+        objects: most figures in an image, 1 to 16; every number from 1 is equally likely.
+        context: probability that the background is the first figure's habitual one.
+        num_samples, seed, size, noise: as in `generate`.
+
+    Example:
+        >>> from sfumato.data import scenes
+        >>> samples = scenes.generate_objects(6, seed=1)
+        >>> samples.images.shape, [len(each.labels) for each in samples.objects]
+        (torch.Size([6, 3, 64, 64]), [2, 3, 3, 3, 4, 4])
+    """
+    check_integer("num_samples", num_samples, low=1)
+    check_integer("objects", objects, low=1, high=16)
+    check_scene_arguments(seed=seed, size=size, context=context, noise=noise)
+    scene, count = _draw(num_samples, seed, objects, context)
+    images = torch.empty(num_samples, 3, size, size, dtype=torch.uint8)
+    found: list[Objects] = []
+    generator = generator_for(seed, "noise")
+    classes = torch.stack([figure.first for figure in scene.figures], 1)
+    for rows, pixels, masks in render_bytes(scene, num_samples, size, noise, generator):
+        images[rows] = pixels
+        found += _annotate(torch.stack(masks, 1), classes[rows], count[rows], size)
+    return DetectionDataset(images, found, CLASSES, [MEASURED_SIZE / size] * num_samples)
+
+
+def load_objects(
+    *,
+    train: int = 500,
+    validation: int = 100,
+    test: int = 300,
+    seed: int = 0,
+    size: int = 64,
+    objects: int = 4,
+    context: float = 0.9,
+    noise: float = 0.03,
+) -> DetectionSplits:
+    """Train, validation and test sets of `generate_objects`, from independent random streams.
+
+    Args:
+        train: images in the training set.
+        validation: images in the validation set.
+        test: images in the test set.
+        seed: the same seed gives the same bytes.
+        size: image side in pixels, 16 to 512.
+        objects: largest number of objects in an image.
+        context: probability that the background is the habitual one of an object's class.
+        noise: standard deviation of the sensor noise; 1 is the full range of the image.
+    """
+    render = partial(generate_objects, size=size, objects=objects, context=context, noise=noise)
+    counts = {"train": train, "validation": validation, "test": test}
+    splits = split_seeds(counts, seed, " objects")
+    return DetectionSplits(*(render(count, seed=own) for _, count, own in splits))
+
+
+def _draw(num_samples: int, seed: int, objects: int, context: float) -> tuple[Scene, Tensor]:
+    """The scenes, and how many of their figures are in sight."""
+    dice = Dice(num_samples, derive_seed(seed, "objects"))
+    count = (dice.uniform() * objects).long().clamp_max(objects - 1) + 1
+    classes = [dice.balanced_classes(len(CLASSES))]
+    for _ in range(objects - 1):
+        classes.append((dice.uniform() * len(CLASSES)).long().clamp_max(len(CLASSES) - 1))
+    setting = draw_setting(dice, classes[0], context)
+    grid = math.ceil(math.sqrt(objects))
+    cells = dice.uniform(count=grid**2).argsort(dim=1, stable=True)
+    figures = []
+    for k in range(objects):
+        colour = draw_figure_colour(dice, setting)
+        figure = _figure(dice, classes[k], cells[:, k], grid, colour)
+        absent = count <= k
+        figures.append(figure._replace(x=torch.where(absent, _ELSEWHERE, figure.x)))
+    return Scene(*setting[:2], tuple(figures), draw_light(dice)), count
+
+
+def _figure(dice: Dice, classes: Tensor, cells: Tensor, grid: int, colour: Tensor) -> Figure:
+    scale = dice.uniform(*_SCALE) / grid
+    cosine, sine = dice.direction(ROTATION)
+    middle = lambda number: (number.float() + 0.5) / grid - 0.5  # noqa: E731
+    return Figure(
+        first=classes,
+        second=classes,
+        weight=torch.zeros_like(scale),
+        x=middle(cells % grid) + dice.uniform(-0.2, 0.2) / grid,
+        y=middle(cells // grid) + dice.uniform(-0.2, 0.2) / grid,
+        cosine=cosine,
+        sine=sine,
+        scale=scale,
+        stretch=dice.uniform(*STRETCH),
+        colour=colour,
+    )
+
+
+def _annotate(masks: Tensor, classes: Tensor, count: Tensor, size: int) -> list[Objects]:
+    """List what can be seen of each figure (N, K, H, W): later ones hide earlier ones."""
+    present = torch.arange(masks.shape[1]) < count[:, None]
+    masks = masks & present[:, :, None, None]
+    hidden = torch.zeros_like(masks[:, 0])
+    # From front to back.
+    for k in reversed(range(masks.shape[1])):
+        masks[:, k], hidden = masks[:, k] & ~hidden, masks[:, k] | hidden
+    pixels = masks.flatten(2).sum(2)  # (N, K)
+    found = []
+    for row in range(len(masks)):
+        seen = pixels[row] >= _FEWEST_PIXELS
+        areas = pixels[row, seen].float() * (MEASURED_SIZE / size) ** 2
+        labels = classes[row, seen]
+        boxes = bounding_boxes(masks[row, seen])
+        found.append(Objects(boxes, labels, areas, torch.zeros_like(labels, dtype=torch.bool)))
+    return found

@@ -1,30 +1,36 @@
-"""Video of moving figures with a label for every pixel."""
+"""Video of moving figures with a label for every pixel, and sets of it."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_integer, check_number
-from sfumato.data.scenes.dice import Dice, cosine_sine, derive_seed, generator_for
-from sfumato.data.scenes.draw import (
+from sfumato.data.dataset import ArrayDataset, DataSplits
+from sfumato.data.scenes.render import (
+    CLASSES,
     ROTATION,
     STRETCH,
-    draw_background,
-    draw_distractors,
+    Dice,
+    Figure,
+    Scene,
+    apply,
+    cosine_sine,
+    derive_seed,
     draw_figure_colour,
     draw_light,
+    draw_setting,
+    generator_for,
+    render_bytes,
+    take,
 )
-from sfumato.data.scenes.render import images_per_chunk, render, to_bytes
-from sfumato.data.scenes.scene import Figure, Scene, apply, take
-from sfumato.data.scenes.sets import check_scene_arguments
-from sfumato.data.scenes.silhouettes import CLASSES
+from sfumato.data.scenes.sets import check_scene_arguments, split_seeds
 
+# The label of pixels that show no figure: the last one, so that the classes keep their numbers.
 BACKGROUND = len(CLASSES)
-"""The label of pixels that show no figure: the last one, so that the classes keep their numbers."""
-
 _AREA = (0.04, 0.20)
 _PERIOD = (60.0, 160.0)  # frames from one end of a movement back to it, at speed 1
 _WANDER = 0.38  # figures stay within this distance of the middle, in image sides
@@ -83,25 +89,17 @@ def stream(
     check_scene_arguments(seed=seed, size=size, context=context, noise=noise)
     shape = (streams, num_frames)
     frames = torch.empty(*shape, 3, size, size, dtype=torch.uint8)
-    labels = torch.empty(*shape, size, size, dtype=torch.int64)
+    labels = torch.full((*shape, size, size), BACKGROUND)
     times = torch.arange(num_frames, dtype=torch.float64) * speed
     scenes = _draw_streams(streams, times, seed, figures=figures, context=context)
-    step = images_per_chunk(size)
     for number, scene in enumerate(scenes):
         generator = generator_for(seed, f"noise of stream {number}")
-        for start in range(0, num_frames, step):
-            rows = slice(start, start + step)
-            image, masks = render(take(scene, rows), size)
-            frames[number, rows] = to_bytes(image, noise, generator)
-            labels[number, rows] = _pixel_labels(scene, masks)
+        for rows, pixels, masks in render_bytes(scene, num_frames, size, noise, generator):
+            frames[number, rows] = pixels
+            for figure, mask in zip(scene.figures, masks, strict=True):
+                # The class of a figure is the same in all frames.
+                labels[number, rows][mask] = figure.first[0]
     return SceneStream(frames, labels, (*CLASSES, "background"))
-
-
-def _pixel_labels(scene: Scene, masks: list[Tensor]) -> Tensor:
-    labels = torch.full(masks[0].shape, BACKGROUND)
-    for figure, mask in zip(scene.figures, masks, strict=True):
-        labels[mask] = figure.first[0]  # the class of a figure is the same in all frames
-    return labels
 
 
 def _draw_streams(
@@ -111,15 +109,8 @@ def _draw_streams(
     dice = Dice(streams, derive_seed(seed, "video"))
     order = dice.uniform(count=len(CLASSES)).argsort(dim=1, stable=True)
     habit = order[:, 0]
-    stranger = dice.another(habit, len(CLASSES))
-    texture = torch.where(dice.chance(context), habit, stranger)
-    hue, value = dice.uniform(), dice.uniform(0.25, 0.6)
-    still = Scene(
-        background=draw_background(dice, texture, hue, value),
-        distractors=draw_distractors(dice),
-        figures=(),
-        light=draw_light(dice),
-    )
+    setting = draw_setting(dice, habit, context)
+    still = Scene(setting.background, setting.distractors, figures=(), light=draw_light(dice))
     scene = apply(still, lambda values: _hold(values, times))
     pan_x, pan_y = _sway(dice, times) * _PAN, _sway(dice, times) * _PAN
     background, distractors = scene.background, scene.distractors
@@ -129,7 +120,7 @@ def _draw_streams(
             x=distractors.x + pan_x.unsqueeze(2), y=distractors.y + pan_y.unsqueeze(2)
         ),
         figures=tuple(
-            _draw_figure(dice, order[:, k], times, colour=draw_figure_colour(dice, hue, value))
+            _draw_figure(dice, order[:, k], times, colour=draw_figure_colour(dice, setting))
             for k in range(figures)
         ),
     )
@@ -164,3 +155,67 @@ def _sway(dice: Dice, times: Tensor) -> Tensor:
     """A sine wave (S, T) in [-1, 1] with the period and phase of each stream."""
     period, phase = dice.uniform(*_PERIOD), dice.uniform()
     return cosine_sine(phase.unsqueeze(1) + times / period.unsqueeze(1))[1]
+
+
+# No pixel of a stream has it; augmentation gives it to what comes from outside the image.
+VOID = -100
+
+
+def load_streams(
+    *,
+    train: int = 600,
+    validation: int = 100,
+    test: int = 20,
+    train_frames: int = 1,
+    test_frames: int = 30,
+    seed: int = 0,
+    size: int = 64,
+    figures: int = 3,
+    speed: float = 1.0,
+    context: float = 0.9,
+    noise: float = 0.03,
+) -> DataSplits:
+    """Independent streams: short ones to train on, and a few at video rate to be tested on.
+
+    Frames of a stream follow each other and carry its number in `stream`, so that predictions may
+    be smoothed along it. All pixels are labelled; the background is the last class.
+
+    Args:
+        train: streams in the training set.
+        validation: streams in the validation set.
+        test: streams in the test set.
+        train_frames: frames of each training and validation stream; neighbours are nearly alike,
+            so more streams teach more than longer ones.
+        test_frames: frames of each test stream.
+        seed: the same seed gives the same bytes; the size of one set does not change another.
+        size: as in `stream`; so are the remaining arguments.
+        figures: how many figures move in each stream.
+        speed: of the movement.
+        context: probability that the background is the habitual one of the first figure.
+        noise: standard deviation of the sensor noise, new in every frame.
+
+    Example:
+        >>> from sfumato.data import scenes
+        >>> splits = scenes.load_streams(train=4, validation=2, test=2, test_frames=3, size=16)
+        >>> splits.train.images.shape, splits.test.stream.tolist()
+        (torch.Size([4, 3, 16, 16]), [0, 0, 0, 1, 1, 1])
+    """
+    check_integer("train_frames", train_frames, low=1)
+    check_integer("test_frames", test_frames, low=1)
+    render = partial(stream, size=size, figures=figures, speed=speed, context=context, noise=noise)
+    counts = {"train": train, "validation": validation, "test": test}
+    made = []
+    for name, count, own in split_seeds(counts, seed, " streams"):
+        frames = test_frames if name == "test" else train_frames
+        video = render(frames, streams=count, seed=own)
+        made.append(
+            ArrayDataset(
+                video.frames.flatten(0, 1),
+                video.labels.flatten(0, 1),
+                video.classes,
+                void=VOID,
+                stream=torch.arange(count).repeat_interleave(frames),
+                background=(BACKGROUND,),
+            )
+        )
+    return DataSplits(*made)

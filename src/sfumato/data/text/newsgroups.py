@@ -7,20 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
+from sfumato._core.files import read_bytes
 from sfumato.data.archives import is_archive, read_members
-from sfumato.data.class_folders import folders_in
 from sfumato.data.dataset import DataSplits
-from sfumato.data.text.documents import (
-    Documents,
-    TokenOptions,
-    Unknown,
-    cut_parts,
-    token_splits,
-)
-from sfumato.data.text.folders import decode_text
+from sfumato.data.index import folders_in
+from sfumato.data.splits import Shared, source
+from sfumato.data.text.documents import OPTIONS, Documents, decode_text, token_splits
 
 Extra = Literal["headers", "footers", "quotes"]
-
+_MOST_BYTES = 64 * 2**20  # of a message
 _TRAIN, _TEST = "20news-bydate-train", "20news-bydate-test"
 # How a reply names whom it quotes, and how each quoted line begins.
 _QUOTE = re.compile(
@@ -29,20 +24,15 @@ _QUOTE = re.compile(
 _RULE = re.compile(r"-*")
 
 
+@source(*OPTIONS, length=1000)
 def load_newsgroups(
+    shared: Shared,
     *,
     root: str | Path,
     split: Literal["by_date", "random"] = "by_date",
     remove: Sequence[Extra] = (),
     validation: float | int = 900,
     test: float | int = 0.2,
-    vocabulary: int = 20000,
-    length: int = 1000,
-    unknown: Unknown = "token",
-    embeddings: str | Path | None = None,
-    limit_train: int | None = None,
-    limit_test: int | None = None,
-    seed: int = 0,
 ) -> DataSplits:
     """Splits of 20 Newsgroups as its "by-date" archive holds them (11,314 and 7,532 messages).
 
@@ -56,19 +46,7 @@ def load_newsgroups(
         remove: any of `headers`, `footers` and `quotes`.
         validation: share or count of training samples, stratified; the paper's 900.
         test: share or count of all messages, for `split: random`.
-        vocabulary: words that are kept, the most frequent ones of the training part.
-        length: tokens that are kept of each text, from its beginning.
-        unknown: other words are one `token`, or are left out (`drop`).
-        embeddings: file of word vectors: GloVe's text format, or an npz of `words` and `vectors`.
-        limit_train: size of the training set, stratified. None keeps all.
-        limit_test: size of the test set, stratified. None keeps all.
-        seed: of the split.
-
-    Raises:
-        FileNotFoundError: no such folder or file of vectors.
-        ValueError: what is wrong with which file or folder.
     """
-    options = TokenOptions(vocabulary, length, unknown, embeddings)
     path = Path(root).expanduser()
     if not path.exists():
         raise FileNotFoundError(
@@ -77,16 +55,13 @@ def load_newsgroups(
     found = _archived(path) if is_archive(path) else _filed(path)
     classes = sorted({message.group for message in found[_TRAIN]})
     train, later = (_documents(found[part], classes, remove) for part in (_TRAIN, _TEST))
-    documents, parts = cut_parts(
+    return token_splits(
         train if split == "by_date" else train + later,
         classes,
         test=later if split == "by_date" else test,
         validation=validation,
-        limit_train=limit_train,
-        limit_test=limit_test,
-        seed=seed,
+        shared=shared,
     )
-    return token_splits(documents, parts, classes, options)
 
 
 class _Message(NamedTuple):
@@ -97,22 +72,27 @@ class _Message(NamedTuple):
 
 
 def _archived(path: Path) -> dict[str, list[_Message]]:
-    """The messages of both parts, straight from the archive: unpacking would take much longer."""
+    # Straight from the archive: unpacking would take much longer.
     found: dict[str, list[_Message]] = {_TRAIN: [], _TEST: []}
-    for name, content in read_members(path):
-        *_, part, group, number = ("", "", *PurePosixPath(name).parts)
-        if part in found:
-            found[part].append(_Message(group, number, f"{path}: {name}", content))
+    for name, content in read_members(path, lambda name: _place(name)[0] in found):
+        part, group, number = _place(name)
+        found[part].append(_Message(group, number, f"{path}: {name}", content))
     for part, messages in found.items():
         if not messages:
             raise ValueError(f"{path}: has no {part} with groups of messages in it")
     return found
 
 
+def _place(name: str) -> tuple[str, str, str]:
+    """Part, group and number of a message, by the name of its file."""
+    *_, part, group, number = ("", "", "", *PurePosixPath(name).parts)
+    return part, group, number
+
+
 def _filed(root: Path) -> dict[str, list[_Message]]:
     return {
         part: [
-            _Message(folder.name, path.name, str(path), path.read_bytes())
+            _Message(folder.name, path.name, str(path), read_bytes(path, most=_MOST_BYTES))
             for folder in folders_in(root / part)
             for path in folder.iterdir()
         ]
@@ -148,15 +128,6 @@ def strip_message(text: str, remove: Sequence[Extra]) -> str:
     return text
 
 
-def _without_headers(text: str) -> str:
-    """All after the first blank line."""
-    return text.partition("\n\n")[2]
-
-
-def _without_quotes(text: str) -> str:
-    return "\n".join(line for line in text.split("\n") if not _QUOTE.search(line))
-
-
 def _without_footers(text: str) -> str:
     """All before the last line that is blank or a rule, unless that would be everything."""
     lines = text.strip().split("\n")
@@ -168,7 +139,7 @@ def _without_footers(text: str) -> str:
 
 # In this order: a quote may follow the header at once, and a footer is what is last.
 _STRIP: dict[Extra, Callable[[str], str]] = {
-    "headers": _without_headers,
+    "headers": lambda text: text.partition("\n\n")[2],
     "footers": _without_footers,
-    "quotes": _without_quotes,
+    "quotes": lambda text: "\n".join(line for line in text.split("\n") if not _QUOTE.search(line)),
 }

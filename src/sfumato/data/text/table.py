@@ -5,26 +5,27 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sfumato._core.exports import optional
+from sfumato._core.files import FREE_BYTES, MOST_RATIO, parquet_file, words_of_rows
 from sfumato.data.dataset import DataSplits
-from sfumato.data.text.documents import (
-    Documents,
-    TokenOptions,
-    Unknown,
-    cut_parts,
-    token_splits,
-)
-from sfumato.data.text.folders import read_text
+from sfumato.data.splits import Shared, source
+from sfumato.data.text.documents import OPTIONS, Documents, Part, read_text, token_splits
 
+# Where each row stands, for messages, and what it holds by column.
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
-"""Where each row stands, for messages, and what it holds by column."""
 _Pairs = list[tuple[str, str]]
+_ROW_BYTES = 100  # of the objects that a row is in Python
+_WHOLE_NUMBER = re.compile(r"-?\d{1,18}")
 
 
+@source(*OPTIONS)
 def load_table(
+    shared: Shared,
     *,
     train: str | Path,
     test: str | Path | float | int = 0.2,
@@ -32,13 +33,6 @@ def load_table(
     text: str = "text",
     label: str = "label",
     encoding: str = "utf-8",
-    vocabulary: int = 20000,
-    length: int = 500,
-    unknown: Unknown = "token",
-    embeddings: str | Path | None = None,
-    limit_train: int | None = None,
-    limit_test: int | None = None,
-    seed: int = 0,
 ) -> DataSplits:
     """Splits from files with a column of texts and one of labels.
 
@@ -53,39 +47,23 @@ def load_table(
         text: the column of texts.
         label: the column of labels.
         encoding: of CSV and JSON lines, as Python names it.
-        vocabulary: words that are kept, the most frequent ones of the training part.
-        length: tokens that are kept of each text, from its beginning.
-        unknown: other words are one `token`, or are left out (`drop`).
-        embeddings: file of word vectors: GloVe's text format, or an npz of `words` and `vectors`.
-        limit_train: size of the training set, stratified. None keeps all.
-        limit_test: size of the test set, stratified. None keeps all.
-        seed: of the split.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ImportError: a Parquet file without pyarrow.
-        ValueError: what is wrong in which file and row.
     """
-    options = TokenOptions(vocabulary, length, unknown, embeddings)
     rows = _read(Path(train).expanduser(), text, label, encoding)
     classes = sorted({name for _, name in rows}, key=_by_value)
 
-    def part(given: str | Path | float | int) -> Documents | float | int:
+    def part(given: str | Path | float | int) -> Part:
         if not isinstance(given, str | Path):
             return given
         path = Path(given).expanduser()
         return _documents(_read(path, text, label, encoding), classes, path)
 
-    documents, parts = cut_parts(
+    return token_splits(
         _documents(rows, classes, Path(train)),
         classes,
         test=part(test),
         validation=part(validation),
-        limit_train=limit_train,
-        limit_test=limit_test,
-        seed=seed,
+        shared=shared,
     )
-    return token_splits(documents, parts, classes, options)
 
 
 def _documents(rows: _Pairs, classes: list[str], path: Path) -> Documents:
@@ -103,7 +81,7 @@ def _read(path: Path, text: str, label: str, encoding: str) -> _Pairs:
         raise ValueError(f"{path}: expected a table that ends in {', '.join(_READERS)}")
     rows = [
         (_text(row, text, where), _label(row, label, where))
-        for where, row in _READERS[path.suffix](path, encoding)
+        for where, row in _READERS[path.suffix](path, encoding, (text, label))
     ]
     if not rows:
         raise ValueError(f"{path}: has no rows")
@@ -137,14 +115,26 @@ def _value(row: Mapping[str, Any], column: str, where: str, option: str) -> Any:
 
 
 def _by_value(name: str) -> tuple[int, int, str]:
-    """Numbers before words, and 9 before 10."""
-    return (0, int(name), "") if name.lstrip("-").isdecimal() else (1, 0, name)
+    # Numbers before words, and 9 before 10.
+    return (0, int(name), name) if _WHOLE_NUMBER.fullmatch(name) else (1, 0, name)
 
 
-def _csv_rows(path: Path, encoding: str) -> Rows:
-    lines = io.StringIO(read_text(path, encoding).removeprefix("\ufeff"), newline="")
+def _refuse_twice(names: Sequence[str], columns: Sequence[str], where: str) -> None:
+    """Raise where a column that is read is there twice, of which one would be ignored."""
+    for column in columns:
+        if names.count(column) > 1:
+            raise ValueError(
+                f"{where}: {names.count(column)} columns are called {column!r}; rename all but one"
+            )
+
+
+def _csv_rows(path: Path, encoding: str, columns: Sequence[str]) -> Rows:
+    content = read_text(path, encoding).removeprefix("\ufeff")
+    lines = io.StringIO(content, newline="")
     reader = csv.DictReader(lines, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    usual = csv.field_size_limit(len(content))  # a text may be as long as its file
     try:
+        _refuse_twice(list(reader.fieldnames or ()), columns, str(path))
         for row in reader:
             where = f"{path}, line {reader.line_num}"
             if None in row or None in row.values():
@@ -152,38 +142,53 @@ def _csv_rows(path: Path, encoding: str) -> Rows:
             yield where, row
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+    finally:
+        csv.field_size_limit(usual)
 
 
-def _json_rows(path: Path, encoding: str) -> Rows:
+def _json_rows(path: Path, encoding: str, columns: Sequence[str]) -> Rows:
     # Not `splitlines`, which also breaks at marks that may stand inside of a JSON string.
     for number, line in enumerate(read_text(path, encoding).removeprefix("\ufeff").split("\n"), 1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{where}: not JSON ({error})") from None
-        if not isinstance(row, dict):
+            row = json.loads(line, object_pairs_hook=_Pairwise)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{where}: not JSON ({error}); correct or remove the line") from None
+        if not isinstance(row, _Pairwise):
             raise ValueError(f"{where}: expected an object of columns, got {type(row).__name__}")
-        yield where, row
+        _refuse_twice([name for name, _ in row], columns, where)
+        yield where, dict(row)
 
 
-def _parquet_rows(path: Path, encoding: str) -> Rows:
-    """Parquet has an encoding of its own."""
+class _Pairwise(list[tuple[str, Any]]):
+    """A JSON object as its pairs, which shows a name that is there twice."""
+
+
+def _parquet_rows(path: Path, encoding: str, columns: Sequence[str]) -> Rows:
+    # The encoding is not asked for: Parquet has one of its own.
+    arrow = optional("pyarrow", f"{path}: Parquet needs", "study")
     try:
-        from pyarrow import ArrowException, parquet
-    except ImportError as error:
-        raise ImportError(f"{path}: Parquet needs pyarrow: pip install 'sfumato[study]'") from error
-    try:
-        table = parquet.read_table(path)
-    except (ArrowException, OSError) as error:
+        file = parquet_file(path)
+        names = file.schema_arrow.names
+        _refuse_twice(names, columns, str(path))
+        for option, column in zip(("text", "label"), columns, strict=True):
+            _value(dict.fromkeys(names), column, str(path), option)
+        number, room = 0, FREE_BYTES + MOST_RATIO * path.stat().st_size
+        for batch in file.iter_batches(1024, columns=list(dict.fromkeys(columns))):
+            found = [words_of_rows(column, room) for column in batch.columns]
+            room -= sum(column.nbytes for column in found) + _ROW_BYTES * len(batch)
+            if room < 0:
+                raise ValueError(f"{path}: its rows need far more memory than the file: refused")
+            for values in zip(*(column.to_pylist() for column in found), strict=True):
+                number += 1
+                yield f"{path}, row {number}", dict(zip(batch.schema.names, values, strict=True))
+    except (arrow.ArrowException, OSError, OverflowError) as error:
         raise ValueError(f"{path}: not readable as Parquet: {error}") from error
-    for number, row in enumerate(table.to_pylist(), 1):
-        yield f"{path}, row {number}", row
 
 
-_READERS: dict[str, Callable[[Path, str], Rows]] = {
+_READERS: dict[str, Callable[[Path, str, Sequence[str]], Rows]] = {
     ".csv": _csv_rows,
     ".tsv": _csv_rows,
     ".jsonl": _json_rows,

@@ -1,1 +1,1 @@
-"""The configuration of a run: its sections, the table of parts, what fails before it starts."""
+"""The configuration of a run: its sections, the table of components, rules between sections."""

@@ -9,35 +9,40 @@ from typing import Any, Literal, cast
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from sfumato._core.import_path import module_folder
-from sfumato._core.spec import Spec
-from sfumato.augment.named import mixes
-from sfumato.engine.config.evaluate_section import EvaluateConfig
-from sfumato.engine.config.part_kinds import SPEC_KINDS, Kind, Task
-from sfumato.engine.config.predict_section import PredictConfig
-from sfumato.engine.config.resolved import resolved_config
-from sfumato.engine.config.sections import Strict, TrainConfig, is_unused, parse
-from sfumato.engine.config.task_rules import check_task
+from sfumato._core.spec import Spec, content_hash
+from sfumato.augment.recipes import mixes
+from sfumato.engine.config.kinds import SPEC_KINDS, Kind, Task
+from sfumato.engine.config.rules import check_task
+from sfumato.engine.config.sections import (
+    EvaluateConfig,
+    PredictConfig,
+    Strict,
+    TrainConfig,
+    is_unused,
+    parse,
+    resolved_config,
+)
 
 
 class ObjectsConfig(Strict):
-    """What happens to the training images' annotated objects before training.
-
-    `single` makes one sample of each object, the others painted over; `context` is the share of
-    context-only images, labelled uniformly, in the training set.
-    """
+    """Changes of the training images' annotated objects before training."""
 
     single: bool = False
+    """Make one sample of each object, the others painted over."""
     context: float = Field(0.0, ge=0, lt=1)
+    """Share of context-only images, labelled uniformly, in the training set."""
 
 
 class StandardiseConfig(Strict):
-    """What images are standardised with, (x - mean) / std for x in [0, 1], channel by channel.
+    """Numbers to standardise images with, (x - mean) / std for x in [0, 1], channel by channel.
 
     For networks that were trained elsewhere; without it the training set's own statistics.
     """
 
     mean: list[float] = Field(min_length=1)
+    """Means of the channels."""
     std: list[float] = Field(min_length=1)
+    """Standard deviations of the channels."""
 
     @model_validator(mode="after")
     def _possible(self) -> StandardiseConfig:
@@ -53,23 +58,37 @@ class RunConfig(Strict):
     """Data, network, loss, training and evaluation. Specs are kept resolved, defaults included."""
 
     task: Task = "classify"
+    """Classify images or texts, segment, or detect."""
     data: dict[str, Any]
+    """Source of the images or texts; required."""
     model: dict[str, Any]
+    """Network; required."""
     loss: dict[str, Any] = Field({"name": "cross_entropy"}, validate_default=True)
+    """Loss that is trained."""
     augment: dict[str, Any] | None = None
+    """Augmentation of the training images."""
     inputs: dict[str, Any] | None = None
+    """Smoothing of the inputs."""
     labels: dict[str, Any] | None = Field(None, exclude_if=is_unused)
+    """Soft labels from the image."""
     objects: ObjectsConfig | None = Field(None, exclude_if=is_unused)
+    """Use of the training images' annotated objects."""
     standardise: StandardiseConfig | None = Field(None, exclude_if=is_unused)
+    """Statistics that images are standardised with; the training set's own without it."""
     train: TrainConfig = TrainConfig()
+    """Training."""
     predict: PredictConfig = PredictConfig()
+    """Prediction by the trained network."""
     evaluate: EvaluateConfig = EvaluateConfig()
+    """Measurements besides the clean validation and test sets."""
     class_weight: Literal["equal", "median_frequency"] = Field(
         "equal", exclude_if=lambda value: value == "equal"
     )
+    """Weights of the classes in the loss, of `task: segment`."""
     seed: int = Field(0, ge=0)
-    # For task detect: the classifier whose trunk is used, as a run's directory or as a recipe.
+    """Seed of the run."""
     classifier: dict[str, Any] | str | None = Field(None, exclude_if=is_unused)
+    """Classifier whose trunk a detector uses: a recipe, or the directory of a run."""
     # Set by itself, so that runs whose numbers changed have another name: 2 where mixing and
     # mollification have random numbers of their own, apart from those of dropout.
     streams: Literal[2] | None = Field(None, exclude_if=is_unused)
@@ -95,7 +114,7 @@ class RunConfig(Strict):
 
     @field_validator(*SPEC_KINDS, mode="before")
     @classmethod
-    def _known_part(cls, spec: Spec | None, info: ValidationInfo) -> dict[str, Any] | None:
+    def _known_component(cls, spec: Spec | None, info: ValidationInfo) -> dict[str, Any] | None:
         kind = cast(Kind, info.field_name)
         if spec is None and cls.model_fields[kind].default is None:
             return None
@@ -124,3 +143,8 @@ def training_content(config: RunConfig) -> dict[str, Any]:
     if config.predict.ensemble is not None:
         content["ensemble"] = config.predict.ensemble
     return content
+
+
+def training_name(config: RunConfig) -> str:
+    """The name of a training's directory."""
+    return content_hash(training_content(config))

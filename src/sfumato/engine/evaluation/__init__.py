@@ -1,1 +1,1 @@
-"""What is measured on a trained network or on saved predictions."""
+"""Measurements on a trained network or on saved predictions."""

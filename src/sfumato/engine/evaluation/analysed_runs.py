@@ -1,35 +1,37 @@
-"""Why trained networks behave as they do: the analyses on finished runs, side by side."""
+"""Analyses of finished runs, side by side: why trained networks behave as they do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from sfumato._core.files import read_json, write_atomically, write_json
+from sfumato._core.files import index_entries, unreadable_file, write_atomically, write_json
 from sfumato._core.import_path import searching
+from sfumato._core.text import progress_bar
 from sfumato.augment import BatchAugment
 from sfumato.data import ArrayDataset, TensorLoader
-from sfumato.engine.config.components import build_augmentation
+from sfumato.engine.config.build import build_augmentation
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import ConfigError
-from sfumato.engine.evaluation.analyses import ANALYSES, Analysis, Effort, Subject, key_numbers
-from sfumato.engine.evaluation.shown_analyses import ShownMaps
-from sfumato.engine.evaluation.trained_batches import (
+from sfumato.engine.evaluation.analyses import (
+    ANALYSES,
+    AnalysedRun,
+    Analysis,
+    Effort,
+    ShownMaps,
     TrainedBatches,
     TrainedLoss,
     describe_objective,
+    key_numbers,
 )
-from sfumato.engine.runs.directory import RunDirectory
-from sfumato.engine.runs.networks import load_network, read_config
-from sfumato.engine.runs.progress import progress_bar
-from sfumato.engine.runs.splits import load_splits
-from sfumato.engine.runs.titles import title_of_run
-from sfumato.engine.training.checkpoint import load_checkpoint
-from sfumato.engine.training.objective import build_objective
+from sfumato.engine.runs.directory import RunDirectory, title_of_run
+from sfumato.engine.training.checkpoint import load_checkpoint, load_network, read_config
+from sfumato.engine.training.steps import build_objective, load_splits
 from sfumato.models import OnnxModel
 
 
@@ -41,42 +43,27 @@ def analyse(
     only: Sequence[str] = (),
     modules: Path | None = None,
     show: bool = True,
+    say: Callable[[str], None] = warnings.warn,
 ) -> dict[str, Any]:
-    """Analyse the trained networks of finished runs; `analysis.json` and a picture for each kind.
-
-    Args:
-        runs: directories of runs, or of studies, whose first seed of every method is taken.
-        out: folder to write.
-        effort: how much to compute.
-        only: names of the analyses wanted; all if empty.
-        modules: the folder of the modules that runs name by import path; they are imported only
-            where this is given.
-        show: whether to draw a progress bar.
-
-    Returns:
-        What `analysis.json` holds: for each analysis its caption, picture, numbers of each network;
-        and `summary`, a few numbers of each network.
-
-    Raises:
-        ConfigError: an unknown name in `only`, or a run that is not of a classifier.
-        FileNotFoundError: a directory that is no run.
-    """
+    """Analyse the networks of finished runs; writes `analysis.json` and a picture for each kind."""
     chosen = _choose(only)
     effort = effort or Effort()
-    titles = find_runs(runs)
+    titles, left_out = find_runs(runs)
+    for line in left_out:
+        say(line)
     results: dict[str, dict[str, Any]] = {each.name: {} for each in chosen}
     summary: dict[str, dict[str, float]] = {}
     objectives: dict[str, str] = {}
     with progress_bar("analysing", len(titles) * (len(chosen) + 1), show=show) as bar:
         for title, path in titles.items():
-            subject = read_subject(path, effort, modules)
-            objectives[title] = subject.objective
+            analysed = read_analysed_run(path, effort, modules)
+            objectives[title] = analysed.objective
             for each in chosen:
-                found = each.measure(subject, effort)
+                found = each.measure(analysed, effort)
                 if found is not None:
                     results[each.name][title] = found
                 bar.advance(f"{title}: {each.name}")
-            summary[title] = key_numbers(subject, {n: r.get(title) for n, r in results.items()})
+            summary[title] = key_numbers(analysed, {n: r.get(title) for n, r in results.items()})
             bar.advance(title)
     sections = [_write_section(each, results[each.name], out, objectives) for each in chosen]
     content = {
@@ -89,21 +76,50 @@ def analyse(
     return content
 
 
-def find_runs(paths: Sequence[Path]) -> dict[str, Path]:
-    """Title to run directory; a study gives the first seed of each of its methods."""
+def find_runs(paths: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
+    """Title to run directory, and a line for each study of which methods are left out.
+
+    A study gives the first finished seed of each of its methods.
+    """
     found: dict[str, Path] = {}
+    lines = []
     for path in paths:
-        index = path / "study.json"
-        if not index.exists():
+        if not (path / "study.json").exists():
+            _check_run(path)
             _add(found, title_of_run(path), path)
             continue
-        for entry in read_json(index)["runs"]:
-            if entry["method"] not in found:
-                _add(found, entry["method"], path / "runs" / entry["run"])
-    return found
+        taken, missing = _first_seeds(path)
+        if not taken:
+            raise ConfigError(f"{path}: no run is finished; train one first (sfumato run)")
+        if missing:
+            lines.append(
+                f"{path}: {len(missing)} of {len(taken) + len(missing)} methods are left out, "
+                f"because no run of theirs is finished: {', '.join(missing)}"
+            )
+        for method, run in taken.items():
+            _add(found, method, run)
+    return found, lines
+
+
+def _first_seeds(study: Path) -> tuple[dict[str, Path], list[str]]:
+    """The first finished run of each method of a study, and the methods that have none."""
+    entries = index_entries(study)
+    found: dict[str, Path] = {}
+    for entry in entries:
+        run = study / "runs" / entry["run"]
+        if entry["method"] not in found and RunDirectory(run).finished:
+            found[entry["method"]] = run
+    methods = dict.fromkeys(entry["method"] for entry in entries)
+    return found, [method for method in methods if method not in found]
+
+
+def _check_run(path: Path) -> None:
+    if not (path / "config.yaml").exists():
+        raise FileNotFoundError(f"{path} holds no config.yaml: pass a run's directory or a study's")
 
 
 def _add(found: dict[str, Path], title: str, path: Path) -> None:
+    # Two studies may call a method alike, and both are shown.
     while title in found:
         title += "'"
     found[title] = path
@@ -117,16 +133,10 @@ def _choose(only: Sequence[str]) -> list[Analysis]:
     return [each for each in ANALYSES if not only or each.name in only]
 
 
-def read_subject(path: Path, effort: Effort, modules: Path | None) -> Subject:
-    """The network of a run with the loss and the batches that it was trained on.
-
-    Raises:
-        ConfigError: a run that is not of a classifier, or of an ONNX file.
-        FileNotFoundError: a directory that is no run.
-    """
+def read_analysed_run(path: Path, effort: Effort, modules: Path | None) -> AnalysedRun:
+    """The network of a run with the loss and the batches that it was trained on."""
     run = RunDirectory(path)
-    if not (path / "config.yaml").exists():
-        raise FileNotFoundError(f"{path} holds no config.yaml: pass a run's directory or a study's")
+    _check_run(path)
     config = read_config(run, modules=modules)
     if config.task != "classify":
         raise ConfigError(f"{path}: only classifiers can be analysed, not the task {config.task!r}")
@@ -137,15 +147,27 @@ def read_subject(path: Path, effort: Effort, modules: Path | None) -> Subject:
             "analyse the network that it was exported from"
         )
     with searching(config.modules):
-        data = load_splits(config.data)
         facts = trained.facts
-        objective = build_objective(config, data.train, facts.mean, facts.std)
-        loss = TrainedLoss(_with_history(objective.loss, run), config.train.passes)
+        try:
+            data = load_splits(config.data, fetch=False)
+            objective = build_objective(config, data.train, facts.mean, facts.std)
+        # Of a part inside another, which only building it looks at; of data of any size.
+        except (MemoryError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"{path}: {str(error) or type(error).__name__}") from error
+        checkpoint = load_checkpoint(run.checkpoint)
+        if checkpoint is not None:
+            # What it knew of each sample, or of confidences, at the end of the training.
+            try:
+                objective.loss.load_state_dict(checkpoint.loss)
+            except (AttributeError, RuntimeError, TypeError) as error:
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                raise unreadable_file(run.checkpoint, reason) from None
+        loss = TrainedLoss(objective.loss, config.train.passes)
         seen = _loader(objective.train, objective.augment, config, facts, effort)
         plain = build_augmentation(config.augment)
         loader = _loader(data.train, plain, config, facts, effort)
     rates = [m.p for m in trained.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-    return Subject(
+    return AnalysedRun(
         trained.network,
         loader,
         TrainedBatches(seen, objective.inputs, loss.takes_index, loss.passes),
@@ -157,14 +179,6 @@ def read_subject(path: Path, effort: Effort, modules: Path | None) -> Subject:
     )
 
 
-def _with_history(loss: nn.Module, run: RunDirectory) -> nn.Module:
-    """The loss with what it knew of each sample, or of confidences, at the end of the training."""
-    checkpoint = load_checkpoint(run.checkpoint)
-    if checkpoint is not None:
-        loss.load_state_dict(checkpoint.loss)
-    return loss
-
-
 def _loader(
     train: ArrayDataset,
     augment: BatchAugment | None,
@@ -172,7 +186,6 @@ def _loader(
     facts: Any,
     effort: Effort,
 ) -> TensorLoader:
-    """Training images in a random order, augmented as in training."""
     return TensorLoader(
         train,
         min(effort.batch_size, len(train)),
@@ -214,13 +227,15 @@ def _trained_for(objectives: Mapping[str, str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses of tensors as dicts of lists."""
+    """Dataclasses and named tuples of tensors as dicts of lists."""
     if isinstance(value, ShownMaps):
         return value.as_numbers()
     if isinstance(value, Tensor):
         return value.tolist()
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return _plain(value._asdict())
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     return list(value) if isinstance(value, tuple) else value

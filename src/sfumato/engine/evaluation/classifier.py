@@ -1,39 +1,138 @@
-"""What a run measures on its trained network."""
+"""`Evaluator`: all that a run measures of its trained classifier, split by split."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato._core.seeds import fold_seed
+from sfumato._core.checks import to_float64
+from sfumato._core.spec import Spec, content_hash
 from sfumato.data import ArrayDataset, TensorLoader, context_only
-from sfumato.engine.config.sections import content_hash
-from sfumato.engine.evaluation.attacked import Changer
-from sfumato.engine.evaluation.changed_images import ChangedImages, right_images
-from sfumato.engine.evaluation.context import evaluate_context, objectness_metrics, objectness_of
-from sfumato.engine.evaluation.damaged_images import DamagedImages
-from sfumato.engine.evaluation.measured import Measured
-from sfumato.engine.evaluation.mistakes import write_mistakes
+from sfumato.data.dataset import preparation
+from sfumato.engine.config.components import resolve_component
+from sfumato.engine.evaluation.altered import AlteredImages, right_images
+from sfumato.engine.evaluation.context import Context
+from sfumato.engine.evaluation.corrupted import StoredSets, open_stored
 from sfumato.engine.evaluation.other_sets import measure_other
-from sfumato.engine.evaluation.own import evaluate_own
-from sfumato.engine.evaluation.predict import predict, predict_here
-from sfumato.engine.evaluation.predictors import Predictors
-from sfumato.engine.evaluation.prepared import passes_per_image
-from sfumato.engine.evaluation.ranking import measure_normalised
-from sfumato.engine.evaluation.replicates import Replicates
-from sfumato.engine.evaluation.scaled import SCALED_SPLITS, fitted_scaler, measure_scaled
-from sfumato.engine.evaluation.split_metrics import measure_split, posterior_of, reliability_bins
-from sfumato.engine.evaluation.stored_sets import StoredSets, open_stored
-from sfumato.engine.fabric import Fabric
-from sfumato.engine.runs.directory import RunDirectory
-from sfumato.engine.runs.progress import progress_bar
+from sfumato.engine.evaluation.splits import (
+    SCALED_METRICS,
+    SCALED_SPLITS,
+    fitted_scaler,
+    measure_normalised,
+    measure_split,
+    posterior_of,
+    reliability_bins,
+    write_mistakes,
+)
+from sfumato.engine.evaluation.strange import Scorer, measure_scaled
+from sfumato.engine.runs.directory import Arrays, Predictions
+from sfumato.engine.training.predict import predict, predict_here
+from sfumato.labels import box_objectness
+from sfumato.metrics import (
+    average_confidence,
+    calibration_error,
+    mean_objectness_deviation,
+    overconfidence,
+    underconfidence,
+)
 from sfumato.predictions import TemperatureScaler
+
+OBJECTNESS_BINS = 10
+
+
+def context_metrics(found: Predictions) -> dict[str, float]:
+    """Accuracy and average, over- and underconfidence (table 1); low confidence is honest."""
+    probs = found.logits.softmax(1)
+    correct = probs.argmax(1) == found.labels
+    return {
+        "samples": len(found.labels),
+        "accuracy": float(to_float64(correct).mean()),
+        "average_confidence": float(average_confidence(probs, found.labels)),
+        "overconfidence": float(overconfidence(probs, found.labels)),
+        "underconfidence": float(underconfidence(probs, found.labels)),
+    }
+
+
+def objectness_metrics(found: Predictions, objectness: Tensor) -> dict[str, Any]:
+    """Mean objectness deviation, ECE at 15 and 100 bins, MCE, and confidence by objectness."""
+    probs = found.logits.softmax(1)
+    bins = (objectness * OBJECTNESS_BINS).long().clamp(max=OBJECTNESS_BINS - 1)
+    counts = bins.bincount(minlength=OBJECTNESS_BINS)
+    curve = {"objectness": objectness, "confidence": probs.amax(1)}
+    curve["accuracy"] = (probs.argmax(1) == found.labels).float()
+    means = {
+        name: (bins.bincount(values.double(), OBJECTNESS_BINS) / counts).tolist()
+        for name, values in curve.items()
+    }
+    return {
+        "mean_objectness": float(objectness.double().mean()),
+        "mean_objectness_deviation": float(mean_objectness_deviation(probs, objectness)),
+        "ece_15": float(calibration_error(probs, found.labels, num_bins=15)),
+        "ece_100": float(calibration_error(probs, found.labels, num_bins=100)),
+        "mce": float(calibration_error(probs, found.labels, num_bins=15, norm="max")),
+        "curve": {"counts": counts.tolist(), **means},
+    }
+
+
+def objectness_of(test: ArrayDataset) -> Tensor:
+    """(N,) share of each whole image that its boxes cover, in the order of saved predictions."""
+    if test.boxes is None:
+        raise ValueError("evaluate.context needs test images with boxes, and this data has none")
+    order = test.index.argsort(stable=True)
+    height, width = test.images.shape[-2:]
+    return box_objectness(test.boxes, (height, width))[order].cpu()
+
+
+def evaluate_own(
+    spec: Spec,
+    found: Predictions,
+    *,
+    data: ArrayDataset,
+    network: nn.Module,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> dict[str, float]:
+    """Call a user's function with the test set, and check the numbers that it gives.
+
+    Of `logits`, `probs`, `target`, `index`, `data` (the test set in the same order) and `network`
+    (from images of bytes, or of numbers in [0, 1], or tokens, to logits) it gets what it asks for
+    by name.
+    """
+    resolved = resolve_component("own", spec)
+    supplied = {
+        "logits": found.logits,
+        "probs": found.logits.softmax(1),
+        "target": found.labels,
+        "index": found.index,
+        "data": data.subset(data.index.argsort(stable=True)),
+        "network": nn.Sequential(preparation(data.vocabulary, len(mean), mean, std), network),
+    }
+    asked = inspect.signature(resolved.build).parameters
+    taken = {key: value for key, value in supplied.items() if key in asked}
+    returned = resolved.build(**taken, **resolved.params)
+    values = returned if isinstance(returned, Mapping) else {"value": returned}
+    return {str(key): _number(value, resolved.name) for key, value in values.items()}
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, Tensor | np.ndarray | np.generic) and value.ndim == 0:
+        value = value.item()
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(
+            f"{name} must return a number, or a mapping of names to numbers, "
+            f"got {type(value).__name__} {value!r}"
+        )
+    return float(value)
+
 
 _OF_TRAINING = ("accuracy", "nll", "ece", "aece")
 
@@ -42,109 +141,147 @@ _OF_TRAINING = ("accuracy", "nll", "ece", "aece")
 class Evaluator:
     """Predicts and measures, as the run's `predict` and `evaluate` sections say.
 
-    A `DeepEnsemble` as network is measured with all its members, and with the first 1, 2, ... of
-    them.
-
     What costs passes through the network is kept in the run's directory by its content, and
-    computed once. Each part has a random stream of its own, so that its numbers do not depend on
-    which other parts are computed.
+    computed once.
     """
 
-    fabric: Fabric
-    config: Measured
-    network: nn.Module
-    run: RunDirectory
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    show: bool
-    corrupted_batch: int = 256
+    context: Context
     metrics: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.predictors = Predictors(self.network, self.config)
-        self.predictor = self.predictors.usual
-        self.replicates = Replicates(self.config.evaluate.resamples)
         self.others: dict[str, Tensor | None] = {}  # the true probabilities of further test sets
+        self.scorer: Scorer | None = None
+        self._training: TensorLoader | None = None
 
     def clean(self, name: str, loader: TensorLoader) -> None:
         """Predict a split, keep its predictions, measure them; all processes take part."""
         self._predict(name, loader)
-        if self.fabric.is_global_zero:
+        if self.context.fabric.is_global_zero:
             self.measure(name, loader.dataset)
 
     def other(self, name: str, loader: TensorLoader) -> None:
         """Predict a set of `evaluate.also`, which `finish` measures; all processes take part."""
-        self._predict(name, loader, f"-{content_hash(self.config.evaluate.also[name])}")
+        self._predict(name, loader, f"-{content_hash(self.context.config.evaluate.also[name])}")
         self.others[name] = posterior_of(loader.dataset)
 
+    def score(self, training: TensorLoader | None, layer: str | None = None) -> None:
+        """Score the test set and the strange inputs that are named afterwards.
+
+        Distances need training images, and `layer` says where their features are taken.
+        """
+        self.scorer = Scorer(self.context.predictors, training is not None, layer)
+        self._training = training
+
+    def strange(self, name: str, loader: TensorLoader) -> None:
+        """Predict and score a set of `evaluate.ood`; all processes take part."""
+        spec = self.context.config.evaluate.ood.get(name, {})
+        self._predict(name, loader, f"-{content_hash(spec)}")
+
+    def _score(self, name: str, loader: TensorLoader, source: str) -> Predictions | None:
+        """Score a set in the pass that predicts it, which is returned if it was made."""
+        context, scorer = self.context, self.scorer
+        if scorer is None or name in ("validation", *self.context.config.evaluate.also):
+            return None
+        made: list[Predictions] = []
+
+        def compute() -> Arrays:
+            self._fit(scorer)
+            predictor = scorer.around(self.begin(name))
+            with context.progress(f"predicting {name}", len(loader)) as bar:
+                predictions, arrays = scorer.split(predict(predictor, loader, context.fabric, bar))
+            made.append(predictions)
+            return arrays
+
+        scores = {"names": scorer.names, "layer": scorer.layer}
+        content = {**context.content, "scores": scores, "source": source}
+        if context.fabric.world_size == 1:
+            scorer.take(name, context.keep_arrays(f"ood-{name}", content, compute))
+        else:
+            arrays = compute()  # of all processes together
+            if context.fabric.is_global_zero:
+                scorer.take(name, context.keep_arrays(f"ood-{name}", content, lambda: arrays))
+        return made[0] if made else None
+
+    def _fit(self, scorer: Scorer) -> None:
+        """Fit distances on training images as they are, without augmentation."""
+        loader, context = self._training, self.context
+        if scorer.is_fitted or loader is None:
+            return
+        context.seed("ood")
+        with context.progress("features of training images", len(loader)) as bar:
+            found = predict(scorer.training_features(), loader, context.fabric, bar)
+        scorer.fit(found.logits, found.labels, loader.dataset.num_classes)
+
     def _predict(self, name: str, loader: TensorLoader, source: str = "") -> None:
-        kept = self.fabric.is_global_zero and self.run.link_predictions(name, source)
-        if not self.fabric.broadcast(kept):
-            began = time.perf_counter()
+        context, fabric, run = self.context, self.context.fabric, self.context.run
+        began = time.perf_counter()
+        predicted = self._score(name, loader, source)
+        kept = fabric.is_global_zero and run is not None and run.link_predictions(name, source)
+        if fabric.broadcast(kept):
+            return
+        if predicted is None:
             predictor = self.begin(name)
-            with progress_bar(f"predicting {name}", len(loader), show=self.show) as bar:
-                predicted = predict(predictor, loader, self.fabric, bar)
-            if self.fabric.is_global_zero:
-                seconds = time.perf_counter() - began
-                self.run.write_predictions(name, predicted, seconds=seconds, source=source)
+            with context.progress(f"predicting {name}", len(loader)) as bar:
+                predicted = predict(predictor, loader, fabric, bar)
+        if run is None:
+            context.predictions[name] = predicted
+        elif fabric.is_global_zero:
+            seconds = time.perf_counter() - began
+            run.write_predictions(name, predicted, seconds=seconds, source=source)
 
     def begin(self, name: str) -> nn.Module:
-        """What predicts a split, with the random numbers of that split."""
-        self._seed(name)
-        with_curve = name == "test" and self.fabric.world_size == 1
-        return self.predictors.with_curve() if with_curve else self.predictor
+        """Return the predictor of a split, after seeding the random numbers of that split."""
+        self.context.seed(name)
+        with_curve = name == "test" and self.context.fabric.world_size == 1
+        return self.context.predictors.with_curve() if with_curve else self.context.predictor
 
     def measure(self, name: str, dataset: ArrayDataset) -> None:
-        """Measure the kept predictions of a split."""
-        self.metrics[name] = self._measured(name, dataset)
-
-    def _measured(self, name: str, dataset: ArrayDataset) -> dict[str, Any]:
-        """The metrics of a split; those of the test set are resampled, and its mistakes kept."""
-        found, is_test = self.run.read_predictions(name), name == "test"
-        if is_test:
-            write_mistakes(self.run, found, dataset)
+        """Measure a predicted split; the test set is resampled, and its mistakes are kept."""
+        context, is_test = self.context, name == "test"
+        found = context.read(name)
+        if is_test and context.run is not None:
+            write_mistakes(context.run, found, dataset)
         values = measure_split(
             found,
             posterior=posterior_of(dataset),
-            replicates=self.replicates if is_test else None,
-            bins=self.config.evaluate.all_bins,
+            replicates=context.replicates if is_test else None,
+            bins=context.bins,
         )
-        bins = reliability_bins(found, self.config.evaluate.all_bins[0])
-        return {**values, "samples": len(found.labels), "reliability": bins}
+        bins = reliability_bins(found, context.bins[0])
+        self.metrics[name] = {**values, "samples": len(found.labels), "reliability": bins}
 
     def training_set(self, loader: TensorLoader) -> None:
         """Measure the training set as the loader augments it; all processes take part."""
+        context = self.context
 
         def compute() -> dict[str, Any]:
-            self._seed("train")
-            with progress_bar("predicting train", len(loader), show=self.show) as bar:
-                found = predict(self.predictor, loader, self.fabric, bar)
-            bins = self.config.evaluate.all_bins
-            values = measure_split(found, names=_OF_TRAINING, bins=bins)
+            context.seed("train")
+            with context.progress("predicting train", len(loader)) as bar:
+                found = predict(context.predictor, loader, context.fabric, bar)
+            values = measure_split(found, names=_OF_TRAINING, bins=context.bins)
             return {**values, "samples": len(found.labels)}
 
-        predict_content = self.config.predict.model_dump(mode="json")
-        content = {"predict": predict_content, "bins": self.config.evaluate.all_bins}
-        if self.fabric.world_size == 1:
-            self.metrics["train"] = self.run.keep("train", content, compute)
+        content = {**context.content, "bins": context.bins}
+        if context.fabric.world_size == 1:
+            self.metrics["train"] = context.keep("train", content, compute)
             return
         values = compute()  # of all processes together
-        if self.fabric.is_global_zero:
-            self.metrics["train"] = self.run.keep("train", content, lambda: values)
+        if context.fabric.is_global_zero:
+            self.metrics["train"] = context.keep("train", content, lambda: values)
 
     def finish(self, test: ArrayDataset) -> dict[str, Any]:
-        """The evaluations that one process does alone, and all metrics of the run."""
-        wanted = self.config.evaluate
-        if sizes := self.predictors.sizes:
+        """Make the evaluations that one process does alone; all metrics of the run."""
+        context, wanted = self.context, self.context.config.evaluate
+        if sizes := context.predictors.sizes:
             # How many samples a prediction takes decides the passes, smaller ensembles included.
-            content = {"sizes": sizes, "passes of": self.config.predict.model_dump(mode="json")}
-            self.metrics["ensemble"] = self.run.keep(
+            content = {"sizes": sizes, "passes of": context.content["predict"]}
+            self.metrics["ensemble"] = context.keep(
                 "ensemble", content, lambda: self._ensemble_curve(test)
             )
         if wanted.context:
             self._context(test)
         scalers = {
-            SCALED_SPLITS[method]: fitted_scaler(self.run, method, wanted.all_bins)
+            SCALED_SPLITS[method]: fitted_scaler(context.read("validation"), method, context.bins)
             for method in wanted.temperatures
         }
         for split, scaler in scalers.items():
@@ -155,153 +292,127 @@ class Evaluator:
         for name, posterior in self.others.items():
             self._other(name, posterior, scalers)
         if wanted.normalised:
-            held_out, found = map(self.run.read_predictions, ("validation", "test"))
-            self.metrics["normalised"] = measure_normalised(held_out, found, self.replicates)
-        self._damaged(test, scalers)
+            held_out, found = map(context.read, ("validation", "test"))
+            self.metrics["normalised"] = measure_normalised(held_out, found, context.replicates)
+        self._altered(test, scalers)
+        if self.scorer is not None:
+            self._strange(self.scorer, scalers)
         if wanted.own:
             self.metrics["own"] = {title: self._own(title, test) for title in wanted.own}
-        self.replicates.write(self.run.path)
+        if context.run is not None:
+            context.replicates.write(context.run.path)
         return self.metrics
 
-    def _damaged(self, test: ArrayDataset, scalers: Mapping[str, TemperatureScaler]) -> None:
-        """What is measured of the first test images after something was done to them."""
-        wanted, part = self.config.evaluate, test
+    def _altered(self, test: ArrayDataset, scalers: Mapping[str, TemperatureScaler]) -> None:
+        """Measure the first test images after each alteration."""
+        wanted, data = self.context.config.evaluate, test
         if wanted.corrupted_images is not None:
-            part = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
+            data = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
         stored = StoredSets()
         if wanted.stored is not None:
             image = tuple(test.images.shape[1:])
             stored = open_stored(wanted, classes=test.classes, image=image)
-        damaged = self._damaged_images(part)
+        altered = AlteredImages(self.context, data, stored)
         if wanted.corruption_names or stored.corrupted is not None:
-            for split, values in damaged.corruptions(scalers, stored.corrupted).items():
+            for split, values in altered.corruptions(scalers).items():
                 place = self.metrics[split] if split else self.metrics
                 place["corrupted"] = values
         if wanted.perturbation_names or stored.perturbed is not None:
-            self.metrics["perturbed"] = damaged.perturbations(stored.perturbed)
+            self.metrics["perturbed"] = altered.perturbations()
         if wanted.attacks:
-            right = right_images(self.run.read_predictions("test"), test)[: len(part)]
-            self.metrics["attacked"] = self._changed(part).attacks(wanted.attacks, right)
+            right = right_images(self.context.read("test"), test)[: len(data)]
+            self.metrics["attacked"] = altered.attacks(wanted.attacks, right)
         if wanted.frequency is not None:
-            self.metrics["frequency"] = self._changed(part).bands(wanted.frequency)
+            self.metrics["frequency"] = altered.bands(wanted.frequency)
 
     def _own(self, title: str, test: ArrayDataset) -> dict[str, float]:
-        """What a function of the user's makes of the test set; its code is part of its spec."""
-        spec = self.config.evaluate.own[title]
-        what = f"own-{'-'.join(re.findall(r'[A-Za-z0-9]+', title))}"
+        """Call a function of the user's with the test set; its code is part of its spec."""
+        context = self.context
+        spec = context.config.evaluate.own[title]
 
         def compute() -> dict[str, float]:
-            self._seed(what)
-            found = self.run.read_predictions("test")
             with torch.no_grad():
                 return evaluate_own(
                     spec,
-                    found,
+                    context.read("test"),
                     data=test,
-                    network=self.predictor.eval(),
-                    mean=self.mean,
-                    std=self.std,
+                    network=context.predictor.eval(),
+                    mean=context.mean,
+                    std=context.std,
                 )
 
-        content = {"predict": self.config.predict.model_dump(mode="json"), "own": spec}
-        return self.run.keep(what, content, compute)
+        name = f"own-{'-'.join(re.findall(r'[A-Za-z0-9]+', title))}"
+        return context.keep(name, {**context.content, "own": spec}, compute)
 
     def _other(
         self, name: str, posterior: Tensor | None, scalers: Mapping[str, TemperatureScaler]
     ) -> None:
-        """A further test set, and after each temperature where it has labels."""
-        bins = self.config.evaluate.all_bins
+        """Measure a further test set, and after each temperature where it has labels."""
+        context = self.context
+        scaler = scalers.get("scaled")
         self.metrics[name] = measure_other(
-            self.run.read_predictions(name),
+            context.read(name),
             posterior=posterior,
-            scaler=scalers.get("scaled") or fitted_scaler(self.run, "nll", bins),
-            replicates=self.replicates,
+            scaler=scaler or fitted_scaler(context.read("validation"), "nll", context.bins),
+            replicates=context.replicates,
             split=name,
-            bins=bins,
+            bins=context.bins,
         )
         if "accuracy" in self.metrics[name]:
             for split, scaler in scalers.items():
                 found = self._scaled(f"{split}.{name}", scaler, name, posterior)
                 self.metrics[split][name] = found
 
+    def _strange(self, scorer: Scorer, scalers: Mapping[str, TemperatureScaler]) -> None:
+        """Measure how well each score tells each strange set, and after each temperature."""
+        context = self.context
+        test = context.read("test")
+        found: dict[str, Any] = self.metrics.setdefault("ood", {})
+        if scorer.shrinkage:
+            found["shrinkage"] = scorer.shrinkage
+        for name in scorer.scores:
+            if name == "test":
+                continue
+            found[name] = scorer.measure(name, test, context.replicates)
+            found[name]["samples"] = len(scorer.scores[name])
+            for split, scaler in scalers.items():
+                sets = (test, context.read(name))
+                self.metrics[split].setdefault("ood", {})[name] = measure_scaled(
+                    name, scaler, sets, context.replicates, split
+                )
+
     def _scaled(
         self, split: str, scaler: TemperatureScaler, name: str, posterior: Tensor | None
     ) -> dict[str, Any]:
-        return measure_scaled(
-            self.run.read_predictions(name),
-            scaler,
-            split=split,
+        found = self.context.read(name)
+        return measure_split(
+            Predictions(scaler(found.logits), found.labels, found.index),
             posterior=posterior,
-            replicates=self.replicates,
-            bins=self.config.evaluate.all_bins,
+            replicates=self.context.replicates,
+            split=split,
+            names=SCALED_METRICS,
+            bins=self.context.bins,
         )
-
-    def _damaged_images(self, part: ArrayDataset) -> DamagedImages:
-        return DamagedImages(
-            self.predictor,
-            part,
-            self.run,
-            self.config,
-            mean=self.mean,
-            std=self.std,
-            device=self.fabric.device,
-            batch_size=self.corrupted_batch,
-            seed=self._seed,
-            replicates=self.replicates,
-            show=self.show,
-        )
-
-    def _changed(self, part: ArrayDataset) -> ChangedImages:
-        """Gradients need the memory of a training step, so batches are not larger than there."""
-        batch = min(self.corrupted_batch, self.config.train.batch_size)
-        batch = max(1, batch // passes_per_image(self.config.predict))
-        # A wrapper for several processes waits for the others, which take no part here.
-        alone = self.fabric.world_size == 1 or self.predictors.averaging is not None
-        model = self.predictor if alone else self.predictors.plain
-        return ChangedImages(
-            Changer(model, self.mean, self.std, batch, self.fabric.device),
-            part,
-            self.run,
-            {"predict": self.config.predict.model_dump(mode="json")},
-            self._seed,
-            self.replicates,
-            self.config.evaluate.all_bins[0],
-            self.show,
-        )
-
-    def _seed(self, part: str) -> None:
-        path = ("predictions", part, self.fabric.global_rank)
-        torch.manual_seed(fold_seed(self.config.seed, *path))
 
     def _context(self, test: ArrayDataset) -> None:
         """Confidence against objectness, and on test images painted over with the training mean."""
-        found = self.run.read_predictions("test")
-        self.metrics["objectness"] = objectness_metrics(found, objectness_of(test))
+        context = self.context
+        self.metrics["objectness"] = objectness_metrics(context.read("test"), objectness_of(test))
 
         def compute() -> dict[str, float]:
-            self._seed("context")
-            hidden = context_only(test, fill=self.mean)
-            device = self.fabric.device
-            loader = TensorLoader(hidden, 128, mean=self.mean, std=self.std, device=device)
-            return evaluate_context(self.predictor, loader, show=self.show)
+            loader = context.loader(context_only(test, fill=context.mean), 128)
+            with context.progress("context-only images", len(loader)) as bar:
+                return context_metrics(predict_here(context.predictor, loader, bar))
 
-        content = {"predict": self.config.predict.model_dump(mode="json")}
-        self.metrics["context"] = self.run.keep("context", content, compute)
+        self.metrics["context"] = context.keep("context", context.content, compute)
 
     def _ensemble_curve(self, test: ArrayDataset) -> dict[str, Any]:
-        """From the passes of the prediction, or from the same passes made again."""
-        curve = self.predictors.curve
+        """Measure the passes of the prediction, or the same passes made again."""
+        context, curve = self.context, self.context.predictors.curve
         if curve is None:
-            self._seed("test")
-            curve = self.predictors.new_curve()
-            loader = TensorLoader(
-                test,
-                self.config.train.batch_size,
-                channels_last=self.config.train.channels_last,
-                mean=self.mean,
-                std=self.std,
-                device=self.fabric.device,
-            )
-            with progress_bar("ensemble sizes", len(loader), show=self.show) as bar:
+            context.seed("test")
+            curve = context.predictors.new_curve()
+            loader = context.loader(test)
+            with context.progress("ensemble sizes", len(loader)) as bar:
                 predict_here(curve, loader, bar)
         return curve.measure(test.labels[:])

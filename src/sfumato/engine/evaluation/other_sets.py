@@ -11,13 +11,12 @@ from torch import Tensor
 
 from sfumato._core.spec import Spec
 from sfumato.data import ArrayDataset, DataSplits
-from sfumato.data.prepare import image_shape
-from sfumato.engine.config.components import build_part
-from sfumato.engine.evaluation.replicates import Replicates
-from sfumato.engine.evaluation.split_metrics import measure_split, reliability_bins
+from sfumato.data.dataset import UNLABELLED, image_shape
+from sfumato.engine.config.build import build_component
+from sfumato.engine.evaluation.splits import Means, Replicates, measure_split, reliability_bins
 from sfumato.engine.runs.directory import Predictions
 from sfumato.metrics import predictive_entropy
-from sfumato.metrics.intervals import check_resampling, draw_in_parts, intervals_of
+from sfumato.metrics.evaluate import check_resampling, intervals_of
 from sfumato.predictions import TemperatureScaler
 
 
@@ -28,29 +27,8 @@ def load_other(
 
     Classes that are named by number, as in ImageNet-V2 and in files without names, are those
     numbers; any others must be the same names in the same order.
-
-    Args:
-        spec: of the source.
-        train: what was trained on.
-        skipped: takes the images of the source that can't be decoded and were left out.
-
-    Raises:
-        ValueError: no images, other classes, other images, label maps or texts.
     """
-    splits: DataSplits = build_part("data", spec)
-    if skipped is not None:
-        skipped |= splits.skipped
-    found = splits.test
-    if not len(found):
-        raise ValueError("has no test images: give a test part")
-    if found.vocabulary is not None or found.labels.ndim != 1:
-        raise ValueError("has texts or label maps; choose a source of images with one label each")
-    shapes = [(channels, *size) for channels, size in map(image_shape, (found, train))]
-    if shapes[0] != shapes[1]:
-        raise ValueError(
-            f"has images of {shapes[0]} (channels, height, width), and the network is trained on "
-            f"{shapes[1]}; a folder takes size: {shapes[1][1]}"
-        )
+    found = _load_test(spec, train, skipped)
     return dataclasses.replace(
         found,
         labels=_numbered(found, train.classes) if found.is_labelled else found.labels,
@@ -59,12 +37,53 @@ def load_other(
     )
 
 
+def load_strange(
+    spec: Spec, train: ArrayDataset, skipped: dict[str, str] | None = None
+) -> ArrayDataset:
+    """The test part of a source whose images are of none of the classes, so without labels."""
+    found = _load_test(spec, train, skipped)
+    return dataclasses.replace(
+        found,
+        labels=torch.full((len(found),), UNLABELLED),
+        void=UNLABELLED,
+        posterior=None,
+        classes=train.classes,
+    )
+
+
+def _load_test(spec: Spec, train: ArrayDataset, skipped: dict[str, str] | None) -> ArrayDataset:
+    """The test part of a source, whose images a network trained on `train` can take."""
+    splits: DataSplits = build_component("data", spec)
+    if skipped is not None:
+        skipped |= splits.skipped
+    found = splits.test
+    if not len(found):
+        raise ValueError("has no test images: give a test part")
+    if found.vocabulary is not None or found.labels.ndim != 1:
+        raise ValueError(
+            "has texts or segmentation masks; choose a source of images with one label each"
+        )
+    shapes = [(channels, *size) for channels, size in map(image_shape, (found, train))]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"has images of {shapes[0]} (channels, height, width), and the network is trained on "
+            f"{shapes[1]}; a folder takes size: {shapes[1][1]}"
+        )
+    return found
+
+
+# By the key of `evaluate` that names the sets.
+LOADERS = {"also": load_other, "ood": load_strange}
+
+
 def _numbered(found: ArrayDataset, expected: tuple[str, ...]) -> Tensor:
     """Labels that count the classes in the order of the training set."""
     names = found.classes
     if names == expected:
         return found.labels[:]
-    if _are_numbers(names) and (not _are_numbers(expected) or _are_counted(expected)):
+    counted = expected == tuple(map(str, range(len(expected))))
+    # Classes that are called 3 and 7 give numbers no place in the training set's order.
+    if _are_numbers(names) and (counted or not _are_numbers(expected)):
         numbers = torch.tensor([int(name) for name in names])
         if int(numbers.max()) >= len(expected):
             raise ValueError(
@@ -77,10 +96,6 @@ def _numbered(found: ArrayDataset, expected: tuple[str, ...]) -> Tensor:
 
 def _are_numbers(names: tuple[str, ...]) -> bool:
     return all(name.isdecimal() for name in names) and len(set(map(int, names))) == len(names)
-
-
-def _are_counted(names: tuple[str, ...]) -> bool:
-    return names == tuple(str(number) for number in range(len(names)))
 
 
 def _difference(names: tuple[str, ...], expected: tuple[str, ...]) -> str:
@@ -107,16 +122,8 @@ def measure_other(
     split: str,
     bins: Sequence[int],
 ) -> dict[str, Any]:
-    """The metrics of the test set; without labels, what can be said without them.
-
-    Args:
-        found: predictions; without labels all are below 0.
-        posterior: true class probabilities, where they are known.
-        scaler: fitted on validation predictions.
-        replicates: where the resampled metrics go.
-        split: the name of the set.
-        bins: numbers of bins of calibration errors, the first that of the reliability diagram.
-    """
+    """The metrics of the test set; without labels, what can be said without them."""
+    # Images without labels have labels below 0.
     if bool((found.labels >= 0).all()):
         values = measure_split(
             found, posterior=posterior, replicates=replicates, split=split, bins=bins
@@ -142,14 +149,12 @@ def _measure_unlabelled(
         "entropy": predictive_entropy(probs),
         "expected_accuracy": scaler(logits).softmax(1).amax(1),
     }
-    rows = torch.stack([value.double() for value in each.values()], 1)  # (N, 3)
-    values = dict(zip(each, rows.mean(0).tolist(), strict=True))
+    means = Means({name: value.double().unsqueeze(1) for name, value in each.items()})
+    values = {name: float(value) for name, value in means.measure(None).items()}
     if not replicates.resamples:
         return values
-    units = len(rows)
+    units = len(logits)
     check_resampling(units, replicates.resamples, 0.95)
-    weights = draw_in_parts(units, replicates.resamples, generator=replicates.generator(units))
-    drawn = torch.cat([part @ rows / part.sum(1, keepdim=True) for part in weights])  # (R, 3)
-    draws = dict(zip(each, drawn.unbind(1), strict=True))
+    draws = means.resample(replicates)
     replicates.add(split, f"{units}-unlabelled", draws)
-    return values | intervals_of(values, draws)
+    return values | intervals_of(values, draws, units=units)

@@ -1,18 +1,16 @@
-"""A run on disk: its results, and the training that it shares with runs that only evaluate anew.
-
-`runs/<hash of the whole configuration>/` holds what a reader wants: `config.yaml`, `metrics.json`,
-`log.jsonl`, `cost.json`, `predictions/`. `runs/trainings/<hash of what decides the weights>/`
-holds what is expensive: `checkpoint/`, the growing `log.jsonl`, predictions and parts of
-evaluations by content. Two runs that differ in `predict` or `evaluate` only have one training.
-"""
+"""A run on disk: results, log, environment and title, and the training that it shares."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import platform
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +19,86 @@ import torch
 from torch import Tensor
 
 from sfumato._core.files import (
-    damaged,
+    MOST_JSON,
+    check_inside,
+    index_entries,
+    plain_name,
     read_arrays,
+    read_bytes,
     read_json,
     read_json_lines,
-    read_unless_damaged,
+    read_or_set_aside,
+    read_text,
+    set_aside,
+    unreadable_file,
     write_arrays,
     write_atomically,
     write_json,
     write_text,
 )
+from sfumato._core.spec import content_hash
 from sfumato._core.yaml_files import read_yaml, write_yaml
-from sfumato.engine.config.sections import content_hash
-from sfumato.engine.runs.epoch_records import EpochRecords
+from sfumato.engine.fabric import Fabric
+from sfumato.ops.library import kernel_level
+
+
+@dataclass(frozen=True)
+class EpochRecords:
+    """The records of a training's epochs, in the log of its directory."""
+
+    training: Path
+
+    @property
+    def path(self) -> Path:
+        return self.training / "log.jsonl"
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def read(self) -> list[dict[str, Any]]:
+        """The records that are whole, in the order of the epochs."""
+        if not self.path.exists():
+            return []
+        # A line that another process is still writing has no end yet.
+        lines = self._content().splitlines(keepends=True)
+        found = [_record(line) for line in lines if line.endswith(b"\n")]
+        return [record for record in found if record is not None]
+
+    def rewind(self, epoch: int) -> None:
+        """Keep the records of finished epochs only, so that a resumed log has none twice."""
+        if self.path.exists():
+            self._write([record for record in self.read() if record["epoch"] < epoch])
+
+    def repair(self) -> None:
+        """Set an unreadable log aside and keep the records that can be read."""
+        records = self.read()
+        whole = self._content().rpartition(b"\n")[0] if self.path.exists() else b""
+        lost = len(whole.splitlines()) - len(records)
+        if lost:
+            set_aside(
+                self.path,
+                f"the curves and times of {lost} epochs are lost, the weights are not affected",
+            )
+            self._write(records)
+
+    def _content(self) -> bytes:
+        return read_bytes(self.path, within=self.training, most=MOST_JSON)
+
+    def _write(self, records: Sequence[Mapping[str, Any]]) -> None:
+        write_text(self.path, "".join(json.dumps(record) + "\n" for record in records))
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """A line of the log; None where it is unreadable."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and "epoch" in record else None
+
 
 Arrays = dict[str, np.ndarray]
-
 TRAININGS = "trainings"
 KEPT = "kept.json"  # which weights predict, where that was a choice
 _POINTER = "training.json"
@@ -46,7 +108,7 @@ _CONTENT = "content"  # of a kept part, for the reader of the file
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model said about a data set, sorted by the samples' index."""
+    """Predictions of a model for a data set, sorted by the samples' index."""
 
     logits: Tensor
     labels: Tensor
@@ -67,7 +129,11 @@ class RunDirectory:
     def training(self) -> Path:
         """The directory of the training whose weights this run evaluates."""
         pointer = self._pointer()
-        return self.path.parent / TRAININGS / pointer["training"] if pointer else self.path
+        if not pointer:
+            return self.path
+        training = self.path.parent / TRAININGS / pointer["training"]
+        check_inside(training, self.path.parent)
+        return training
 
     @property
     def checkpoint(self) -> Path:
@@ -84,6 +150,7 @@ class RunDirectory:
     def begin(self, config: Mapping[str, Any], training: Mapping[str, Any]) -> None:
         """Write the configuration, the training that it belongs to, and where that is."""
         name = content_hash(training)
+        # Runs that predict alike share their predictions, under the name of `predict`.
         write_json(
             self.path / _POINTER,
             {"training": name, "predictor": content_hash(config["predict"])},
@@ -92,7 +159,7 @@ class RunDirectory:
         write_yaml(self.path.parent / TRAININGS / name / "config.yaml", training)
 
     def config(self) -> dict[str, Any]:
-        return read_yaml(self.path / "config.yaml")
+        return read_yaml(self.path / "config.yaml", within=self.path)
 
     def write_metrics(
         self, metrics: Mapping[str, Any], *, training_seconds: float | None = None
@@ -100,7 +167,6 @@ class RunDirectory:
         """Finish the run: its log and its cost, then the metrics.
 
         Args:
-            metrics: what the run has measured.
             training_seconds: of networks that other trainings have logged.
         """
         if self.finished:
@@ -108,22 +174,24 @@ class RunDirectory:
         for name in ("log.jsonl", KEPT):
             file = self.training / name
             if self.training != self.path and file.exists():
-                write_text(self.path / name, file.read_text(encoding="utf-8"))
+                write_text(self.path / name, read_text(file))
         known = {} if training_seconds is None else {"training_seconds": training_seconds}
         write_json(self.path / "cost.json", {**self._cost(), **known})
-        write_json(self.path / "metrics.json", {**metrics, **self._skipped_count()})
+        skipped = self.path / _SKIPPED
+        counted = {"skipped_images": read_json(skipped)["count"]} if skipped.exists() else {}
+        write_json(self.path / "metrics.json", {**metrics, **counted})
         (self.path / "error.txt").unlink(missing_ok=True)
 
     def set_aside_damage(self) -> None:
-        """Set damaged files of a finished run aside; it then counts as unfinished.
+        """Set unreadable files of a finished run aside; it then counts as unfinished.
 
-        It is measured anew from its training, which computes only what is damaged there too.
+        It is measured anew from its training, which computes only what is unreadable there too.
         """
         if not self.finished:
             return
         again = "the run is measured anew"
         files = [path for path in self.path.iterdir() if path.suffix in _READERS]
-        found = [read_unless_damaged(path, _READERS[path.suffix], again) for path in files]
+        found = [read_or_set_aside(path, _READERS[path.suffix], again) for path in files]
         if any(content is None for content in found) and self.finished:
             (self.path / "metrics.json").rename(self.path / "metrics.json.before")
 
@@ -132,7 +200,7 @@ class RunDirectory:
         return self.records.read()
 
     def metrics(self) -> dict[str, Any]:
-        return read_json(self.path / "metrics.json")
+        return read_json(self.path / "metrics.json", within=self.path)
 
     def write_skipped(self, skipped: Mapping[str, str]) -> None:
         """List the images that were left out because they can't be decoded, if there are any.
@@ -160,9 +228,6 @@ class RunDirectory:
         """Keep a split's predictions, and how long they took, for every run that predicts so.
 
         Args:
-            name: of the split.
-            predictions: its predictions.
-            seconds: how long they took.
             source: names the data, where that is not the data of the training.
         """
         arrays = {
@@ -184,14 +249,15 @@ class RunDirectory:
         """Give this run the kept predictions of a split; False where there are none yet."""
         kept = self._kept_predictions(f"{name}{source}")
         own = self.path / "predictions" / f"{name}.npz"
-        if read_unless_damaged(kept, read_arrays) is None:
+        if read_or_set_aside(kept, read_arrays) is None:
             return False
+        # A directory that holds its own training has the file in place already.
         if kept != own:
             write_atomically(own, lambda temporary: _link(kept, temporary))
         return True
 
     def predictions(self, name: str) -> Arrays:
-        return read_arrays(self.path / "predictions" / f"{name}.npz")
+        return read_arrays(self.path / "predictions" / f"{name}.npz", within=self.path)
 
     def read_predictions(self, name: str) -> Predictions:
         """The kept predictions of a split as tensors."""
@@ -210,7 +276,7 @@ class RunDirectory:
             compute: called where the part is not there; its result must be plain data.
         """
         path = self.training / "parts" / f"{name}-{content_hash(content)}.json"
-        values = read_unless_damaged(path, _read_part)
+        values = read_or_set_aside(path, _read_part)
         if values is None:
             write_json(path, {"content": content, "values": compute()})
             # Read back, so that both ways give the same rounding and nulls.
@@ -225,19 +291,20 @@ class RunDirectory:
     ) -> Arrays:
         """`keep` for arrays of one number for each image; Args as there."""
         path = self.training / "parts" / f"{name}-{content_hash(content)}.npz"
-        arrays = read_unless_damaged(path, read_arrays)
+        arrays = read_or_set_aside(path, read_arrays)
         if arrays is None:
             write_arrays(path, {**compute(), _CONTENT: np.array(json.dumps(content))})
             arrays = read_arrays(path)
         return {key: value for key, value in arrays.items() if key != _CONTENT}
 
-    def _skipped_count(self) -> dict[str, int]:
-        path = self.path / _SKIPPED
-        return {"skipped_images": read_json(path)["count"]} if path.exists() else {}
-
     def _pointer(self) -> dict[str, str]:
         path = self.path / _POINTER
-        return read_json(path) if path.exists() else {}
+        if not path.exists():
+            return {}
+        found = read_json(path, within=self.path)
+        if not isinstance(found, dict) or "training" not in found:
+            raise unreadable_file(path, "it names no training")
+        return {key: plain_name(value, path) for key, value in found.items()}
 
     def _kept_predictions(self, name: str) -> Path:
         return self.training / "predictions" / self._pointer().get("predictor", "") / f"{name}.npz"
@@ -245,7 +312,7 @@ class RunDirectory:
     def _cost(self) -> dict[str, Any]:
         """Seconds of training (without validation), and of predicting one test image."""
         timing = self._kept_predictions("test").with_suffix(".json")
-        inference = read_unless_damaged(timing, read_json, "the time of a prediction is lost")
+        inference = read_or_set_aside(timing, read_json, "the time of a prediction is lost")
         records = self.log()
         return {
             "training_seconds": sum(record.get("seconds", 0.0) for record in records),
@@ -258,7 +325,7 @@ class RunDirectory:
 def _read_part(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("values"), dict):
-        raise damaged(path, "it holds no values")
+        raise unreadable_file(path, "it holds no values")
     values: dict[str, Any] = content["values"]
     return values
 
@@ -277,3 +344,88 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:  # some shared folders know no hard links
         shutil.copyfile(source, target)
+
+
+def title_of_run(path: Path) -> str:
+    """`method, seed 0` where the study's index names the run, else the directory's name.
+
+    Either may be a link: the folder of runs, to a larger disk, or the run, to where it is needed.
+    """
+    for place in (Path(os.path.abspath(path)), Path(os.path.realpath(path))):
+        index = place.parent.parent / "study.json"
+        entries = index_entries(index.parent) if index.exists() else []
+        for entry in entries:
+            if entry["run"] == place.name:
+                return f"{entry['method']}, seed {entry['seed']}"
+    return Path(os.path.abspath(path)).name
+
+
+@contextmanager
+def training_log(
+    run: RunDirectory, start_epoch: int, active: bool
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Give what writes an epoch's record; only the first process of a distributed run writes."""
+    if not active:
+        yield lambda record: None
+        return
+    run.records.rewind(start_epoch)
+    board: Any = None
+    if importlib.util.find_spec("tensorboard") is not None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        board = SummaryWriter(str(run.training / "tensorboard"), purge_step=start_epoch)
+
+    def write(record: Mapping[str, Any]) -> None:
+        run.records.append(record)
+        if board is not None:
+            for name, value in record.items():
+                if name != "epoch":
+                    board.add_scalar(name, value, record["epoch"])
+
+    try:
+        yield write
+    finally:
+        if board is not None:
+            board.close()
+
+
+PACKAGES = ("sfumato", "torch", "torchvision", "torchmetrics", "lightning-fabric", "numpy")
+
+
+def environment_facts(fabric: Fabric) -> dict[str, Any]:
+    """Versions, processor, cores, threads, devices and compiled kernels, as plain data.
+
+    Example:
+        >>> sorted(environment_facts(Fabric(accelerator="cpu")))[:3]
+        ['accelerator', 'cores', 'devices']
+    """
+    device = fabric.device
+    graphics = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": graphics or _processor(),
+        "accelerator": device.type,
+        "devices": fabric.world_size,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
+        "kernels": kernel_level(),
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    cpu = Path("/proc/cpuinfo")
+    if cpu.exists():
+        for line in cpu.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,1 +1,1 @@
-"""What a run does, one file for each task, and the rehearsal that says how long it takes."""
+"""Tasks of runs, one file each: classify, segment, detect; and ensembles of finished runs."""

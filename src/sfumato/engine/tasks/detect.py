@@ -9,23 +9,19 @@ from torch import nn
 
 from sfumato._core.files import write_arrays
 from sfumato._core.seeds import fold_seed
+from sfumato._core.text import progress_bar
 from sfumato.data import DetectionDataset, DetectionLoader, load_detection_data
-from sfumato.engine.config.components import build_part
+from sfumato.engine.config.build import build_component
 from sfumato.engine.config.run_config import RunConfig, training_content
 from sfumato.engine.config.sections import fingerprint, parse
-from sfumato.engine.evaluation.detection_scores import (
-    Detection,
-    detection_arrays,
-    detection_metrics,
-)
-from sfumato.engine.evaluation.predict import predict_batches
+from sfumato.engine.evaluation.detection import Detection, detection_arrays, detection_metrics
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
-from sfumato.engine.runs.networks import load_network
-from sfumato.engine.runs.progress import progress_bar
 from sfumato.engine.tasks import classify
-from sfumato.engine.training.detection_step import DetectionStep
+from sfumato.engine.training.checkpoint import load_network
 from sfumato.engine.training.loop import Trainer
+from sfumato.engine.training.predict import predict_batches
+from sfumato.engine.training.steps import DetectionStep
 
 _DETECTOR = {"name": "faster_rcnn"}
 
@@ -46,10 +42,6 @@ def detector_from(
         num_classes: classes of objects, without the background.
         model: a detector's spec; `faster_rcnn` with its defaults where None.
 
-    Raises:
-        FileNotFoundError: no trained run there.
-        ValueError: unknown parameter of the detector.
-
     Example:
         >>> detector_from("runs/a/runs/0123456789ab", num_classes=10)  # doctest: +SKIP
     """
@@ -66,7 +58,7 @@ def build_detector(
     model: dict[str, object] | None = None,
 ) -> nn.Module:
     """A detector around a classifier and its standardisation; see `detector_from`."""
-    detector: nn.Module = build_part(
+    detector: nn.Module = build_component(
         "model",
         _DETECTOR if model is None else model,
         task="detect",
@@ -139,13 +131,14 @@ def detect(
     label: str = "detecting",
     show: bool = False,
 ) -> list[Detection]:
-    """For each image `boxes`, `scores` and `labels` (class indices from 0), on the CPU."""
+    """Return for each image `boxes`, `scores` and `labels` (class indices from 0), on the CPU."""
     loader = DetectionLoader(dataset, 16, device=device)
     found: list[Detection] = []
 
     def take(output: list[Detection], _: None) -> None:
         for each in output:
             values = {key: value.float().cpu() for key, value in each.items()}
+            # torchvision's detectors count the background as class 0.
             found.append({**values, "labels": each["labels"].cpu() - 1})
 
     with progress_bar(label, len(loader), show=show) as bar:
@@ -156,14 +149,14 @@ def detect(
 def _classifier(
     fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool
 ) -> RunDirectory:
-    """The run of the classifier: a finished one beside this run, or one of this training's own."""
+    """The run of the classifier: a finished one beside it, or one of this training's own."""
     if isinstance(config.classifier, str):
         return RunDirectory(Path(config.classifier))
     recipe = parse(RunConfig, config.classifier, "classifier")
     name = fingerprint(recipe)
-    beside = RunDirectory(directory.path.parent / name)
-    if beside.finished:
-        return beside
+    neighbour = RunDirectory(directory.path.parent / name)
+    if neighbour.finished:
+        return neighbour
     # Not beside: two detectors of one classifier may be trained at the same time.
     own = RunDirectory(directory.training / "classifier" / name)
     if not own.finished:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sfumato._core.files import read_json, read_unless_damaged, write_json
+from sfumato._core.files import read_json, read_or_set_aside, write_json
 from sfumato._core.import_path import searching
-from sfumato.engine.config.devices import build_fabric
+from sfumato.engine.config.build import build_fabric
 from sfumato.engine.config.run_config import RunConfig, training_content
 from sfumato.engine.config.sections import fingerprint
 from sfumato.engine.fabric import Fabric
-from sfumato.engine.runs.directory import RunDirectory
-from sfumato.engine.runs.environment import environment_facts
+from sfumato.engine.runs.directory import RunDirectory, environment_facts
 from sfumato.engine.tasks import classify, detect, segment
 
 # A task trains (which does nothing where the checkpoint is at its last epoch), predicts and
@@ -52,7 +51,7 @@ def _execute(fabric: Fabric, config: RunConfig, path: Path, show: bool) -> None:
             # A training that is evaluated later, elsewhere, keeps the facts of where it began;
             # what a study noted before (a crash) stays beside them.
             file = folder / "environment.json"
-            known = read_unless_damaged(file, read_json, "it is written anew") or {}
+            known = read_or_set_aside(file, read_json, "it is written anew") or {}
             if "versions" not in known:
                 write_json(file, {**environment_facts(fabric), **known})
         directory.records.repair()

@@ -1,32 +1,35 @@
-"""The one training loop.
-
-Order, augmentation, dropout and learning rate are pure functions of seed, epoch and step, so a run
-that was killed goes on from its last finished epoch to bit-identical weights.
-"""
+"""The one training loop: optimiser, schedule, trained parameters, validation."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from sfumato._core.checks import to_float64
 from sfumato._core.files import write_json
 from sfumato._core.seeds import fold_seed
-from sfumato.data import TensorLoader
-from sfumato.engine.config.sections import TrainConfig
+from sfumato._core.text import Bar, progress_bar
+from sfumato.data import DetectionLoader, TensorLoader
+from sfumato.engine.config.sections import ConfigError, TrainConfig
 from sfumato.engine.fabric import Fabric
-from sfumato.engine.runs.directory import KEPT, RunDirectory
-from sfumato.engine.runs.log import TrainingLog
-from sfumato.engine.runs.progress import Bar, progress_bar
-from sfumato.engine.training.beside import (
-    WeightsBeside,
+from sfumato.engine.runs.directory import KEPT, RunDirectory, training_log
+from sfumato.engine.training.averages import (
+    AveragedWeights,
+    Moment,
+    at_worst_point,
     has_statistics,
     renewing_statistics,
+    statistics_held,
 )
 from sfumato.engine.training.checkpoint import (
     Checkpoint,
@@ -35,15 +38,161 @@ from sfumato.engine.training.checkpoint import (
     restore_checkpoint,
     save_checkpoint,
 )
-from sfumato.engine.training.optim import build_optimizer, learning_rate
-from sfumato.engine.training.sharpness import Moment, at_worst_point, statistics_held
-from sfumato.engine.training.step import EpochLoader, Step, Totals
-from sfumato.engine.training.trained_parameters import (
-    RATE_FACTOR,
-    hold_frozen_statistics,
-    parameter_groups,
-)
-from sfumato.engine.training.validation import Measure, measure_labels
+from sfumato.engine.training.predict import predict, sum_over_processes
+from sfumato.engine.training.steps import Note, Step, Totals
+from sfumato.metrics import evaluate_predictions
+from sfumato.models.weights import final_parameters
+from sfumato.predictions.scalers import fit_likelihood
+
+
+def build_optimizer(
+    parameters: Iterable[nn.Parameter], train: TrainConfig
+) -> torch.optim.Optimizer:
+    if train.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters,
+            lr=train.learning_rate,
+            momentum=train.momentum,
+            nesterov=train.nesterov,
+            weight_decay=train.weight_decay,
+        )
+    kind = torch.optim.Adam if train.optimizer == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=train.learning_rate, weight_decay=train.weight_decay)
+
+
+def learning_rate(step: int, steps_per_epoch: int, train: TrainConfig) -> float:
+    """The rate of optimiser step `step` (from 0).
+
+    A pure function of the step, so that a resumed run needs no scheduler state. Warm-up rises
+    linearly over `warmup_epochs` and is part of `epochs`; the schedule spans what is left.
+
+    Example:
+        >>> train = TrainConfig(epochs=10, learning_rate=0.1, schedule="cosine")
+        >>> round(learning_rate(50, 10, train), 6)
+        0.05
+    """
+    warmup = round(train.warmup_epochs * steps_per_epoch)
+    if step < warmup:
+        return train.learning_rate * (step + 1) / warmup
+    total = max(1, train.epochs * steps_per_epoch - warmup)
+    return train.learning_rate * _factor(step - warmup, total, steps_per_epoch, warmup, train)
+
+
+def _factor(step: int, total: int, per_epoch: int, warmup: int, train: TrainConfig) -> float:
+    if train.schedule == "constant":
+        return 1.0
+    if train.schedule == "multistep":
+        epoch = (step + warmup) / per_epoch
+        return train.decay_factor ** sum(epoch >= milestone for milestone in train.milestones)
+    if train.schedule == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * step / total))
+    # One cycle: a cosine up over the first 30 % of training, another one down.
+    progress = step / total
+    if progress < 0.3:
+        low, high, share = 1 / 25, 1.0, progress / 0.3
+    else:
+        low, high, share = 1.0, 1e-4, (progress - 0.3) / (1 - 0.3)
+    return high + (low - high) * 0.5 * (1 + math.cos(math.pi * share))
+
+
+# Key of a parameter group: its rate is the schedule's times this.
+RATE_FACTOR = "rate_factor"
+
+_SHOWN = 12
+
+
+def parameter_groups(model: nn.Module, train: TrainConfig) -> Iterable[Any]:
+    """Groups of parameters that an optimiser trains, after freezing what `train.freeze` names."""
+    frozen = frozen_parameters(model, train.freeze)
+    for name, parameter in model.named_parameters():
+        if name in frozen:
+            parameter.requires_grad_(False)
+    if train.head_learning_rate is None:
+        return [p for p in model.parameters() if p.requires_grad or not frozen]
+    head = final_parameters(model)
+    if head <= frozen:
+        raise ConfigError(
+            f"train.head_learning_rate is for {', '.join(sorted(head))}, which train.freeze "
+            "freezes: leave one of the two out"
+        )
+    factor = train.head_learning_rate / train.learning_rate
+    others = [p for name, p in model.named_parameters() if name not in head and p.requires_grad]
+    own = [p for name, p in model.named_parameters() if name in head and p.requires_grad]
+    groups = [{"params": others, RATE_FACTOR: 1.0}, {"params": own, RATE_FACTOR: factor}]
+    return [group for group in groups if group["params"]]
+
+
+def frozen_parameters(model: nn.Module, patterns: Sequence[str]) -> set[str]:
+    """Names of the parameters that patterns match, as shells match files.
+
+    A pattern names parameters or modules: `stem`, `stages.0`, `layer[12]`, `*.bias`.
+
+    Example:
+        >>> from sfumato.models import resnet
+        >>> sorted(frozen_parameters(resnet(8, num_classes=3, width=4), ["stem"]))
+        ['stem.0.weight', 'stem.1.bias', 'stem.1.weight']
+    """
+    names = [name for name, _ in model.named_parameters()]
+    frozen: set[str] = set()
+    for pattern in patterns:
+        found = {n for n in names if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")}
+        if not found:
+            modules = [name for name, _ in model.named_modules() if 0 < len(name.split(".")) <= 2]
+            raise ConfigError(
+                f"train.freeze: {pattern!r} matches no parameter of this {type(model).__name__}; "
+                f"its modules are {', '.join(filter(None, modules[: _SHOWN + 1]))} ..."
+            )
+        frozen |= found
+    if frozen and len(frozen) == len(names):
+        raise ConfigError(
+            f"train.freeze: {', '.join(patterns)} freezes all {len(names)} parameters, and nothing "
+            "is left to train: leave the head out, which is "
+            f"{', '.join(sorted(final_parameters(model)))}"
+        )
+    return frozen
+
+
+def hold_frozen_statistics(model: nn.Module) -> None:
+    """Put batch normalisation whose parameters are all frozen into evaluation mode.
+
+    Its running statistics belong to the weights around it, which stay as they are.
+    """
+    for module in model.modules():
+        own = list(module.parameters(recurse=False))
+        if isinstance(module, _BatchNorm) and own and not any(p.requires_grad for p in own):
+            module.eval()
+
+
+Measure = Callable[[nn.Module, TensorLoader, Fabric, Bar], dict[str, float]]
+
+
+def measure_labels(
+    model: nn.Module,
+    loader: TensorLoader,
+    fabric: Fabric,
+    bar: Bar,
+    *,
+    scaled: bool = False,
+    note: Note | None = None,
+) -> dict[str, float]:
+    """Accuracy, NLL and ECE of one label for each image; NaN where a logit is not finite.
+
+    With `scaled` also the NLL after the temperature that suits these labels best: what is left of
+    the loss once confidences are right (Berta et al., arXiv 2501.19195). `note` is called with
+    logits and labels, which are finite.
+    """
+    found = predict(model, loader, fabric, bar)
+    if not bool(torch.isfinite(found.logits).all()):
+        return dict.fromkeys(("accuracy", "nll", "ece"), math.nan)
+    if note is not None:
+        note(found.logits, found.labels)
+    values = evaluate_predictions(logits=found.logits, target=found.labels, splits=False)
+    measured = {name: float(values[name]) for name in ("accuracy", "nll", "ece")}
+    if scaled:
+        rows = to_float64(found.logits)
+        cooled = rows / fit_likelihood(rows, found.labels)
+        measured["scaled_nll"] = float(F.cross_entropy(cooled, found.labels))
+    return measured
 
 
 class DivergenceError(RuntimeError):
@@ -52,7 +201,7 @@ class DivergenceError(RuntimeError):
 
 @dataclass
 class Trainer:
-    """What one training needs, put together by the task.
+    """Everything that one training needs, put together by the task.
 
     `measure` is what validation measures after every epoch, where there is a loader for it; a
     value that is not finite ends the training.
@@ -61,7 +210,7 @@ class Trainer:
     fabric: Fabric
     model: nn.Module
     step: Step
-    train_loader: EpochLoader
+    train_loader: TensorLoader | DetectionLoader
     config: TrainConfig
     seed: int
     run: RunDirectory
@@ -79,7 +228,7 @@ class Trainer:
         validation = 0 if self.validation_loader is None else len(self.validation_loader)
         steps = (self.config.epochs - start) * (len(self.train_loader) + validation)
         with (
-            TrainingLog(self.run, start, self.fabric.is_global_zero) as log,
+            training_log(self.run, start, self.fabric.is_global_zero) as write,
             progress_bar("training", steps, show=self.show and self.fabric.is_global_zero) as bar,
         ):
             for epoch in range(start, self.config.epochs):
@@ -87,7 +236,8 @@ class Trainer:
                 record = self._epoch(epoch, bar)
                 judged = self._judge(epoch, bar)
                 self._end_epoch()  # after validation, from which a loss may learn
-                log.write({"epoch": epoch, **record, **judged})
+                write({"epoch": epoch, **record, **judged})
+                # The last checkpoint must have the weights that predict, for whoever loads the run.
                 if epoch + 1 == self.config.epochs:
                     self._choose_weights()
                 self._save(epoch + 1)
@@ -133,13 +283,13 @@ class Trainer:
             self.model.to(memory_format=torch.channels_last)
         optimizer = build_optimizer(parameter_groups(self.model, self.config), self.config)
         self.model, self.optimizer = self.fabric.setup(self.model, optimizer)
-        self.beside = WeightsBeside(self.config)
+        self.averaged = AveragedWeights(self.config)
         self.step.loss.to(self.fabric.device)
         if checkpoint is None:
             return 0
         self.optimizer.load_state_dict(checkpoint.optimizer)
         self.fabric.strategy.precision.load_state_dict(checkpoint.precision)
-        self.beside.load_state_dict(checkpoint.beside, self.fabric.device)
+        self.averaged.load_state_dict(checkpoint.beside, self.fabric.device)
         return checkpoint.epoch
 
     @property
@@ -159,10 +309,10 @@ class Trainer:
             loss, totals = self._step(number, batch, rate)
             self._check_finite(loss, epoch, number, rate)
             for name, pair in totals.items():
-                sums[name] = sums.get(name, 0) + torch.stack([each.double() for each in pair])
+                sums[name] = sums.get(name, 0) + torch.stack([to_float64(each) for each in pair])
             bar.advance(f"epoch {epoch + 1}/{self.config.epochs}")
         mine = torch.stack(list(sums.values()))  # (names, 2)
-        total, count = cast(Tensor, self.fabric.all_reduce(mine, reduce_op="sum")).unbind(1)
+        total, count = sum_over_processes(mine, self.fabric).unbind(1)
         return {
             "learning_rate": rate,
             **dict(zip(sums, (total / count.clamp(min=1)).tolist(), strict=True)),
@@ -191,7 +341,7 @@ class Trainer:
                 self.model, self.optimizer, max_norm=self.config.clip_norm, error_if_nonfinite=False
             )
         self.optimizer.step()
-        self.beside.after_step(self._network)
+        self.averaged.after_step(self._network)
         return loss.detach(), totals
 
     def _second_pass(self, number: int, batch: Any, moment: Moment) -> None:
@@ -235,18 +385,19 @@ class Trainer:
 
     def _judge(self, epoch: int, bar: Bar) -> dict[str, float]:
         """Validate the weights that would predict now, and keep them where they are the best."""
-        self.beside.after_epoch(self._network, epoch)
-        with self.beside.predicting(self._network):
+        self.averaged.after_epoch(self._network, epoch)
+        with self.averaged.predicting(self._network):
             values = self._validate(epoch, bar)
-            self.beside.judge(self._network, epoch, values)
+            self.averaged.judge(self._network, epoch, values)
         return values
 
     def _choose_weights(self) -> None:
         """End with the weights that predict, and write down which they are."""
-        said = self.beside.finish(self._network)
+        said = self.averaged.finish(self._network)
         if self.config.swa is not None and has_statistics(self._network):
             self._renew_statistics()
-        if self.fabric.is_global_zero and (self.config.best or self.beside.count):
+        # Where nothing was averaged or chosen, the last epoch's weights need no record.
+        if self.fabric.is_global_zero and (self.config.best or self.averaged.count):
             write_json(self.run.training / KEPT, said)
 
     @torch.no_grad()
@@ -278,7 +429,7 @@ class Trainer:
                 self.optimizer.state_dict(),
                 self.step.loss.state_dict(),
                 self.fabric.strategy.precision.state_dict(),
-                {} if epoch == self.config.epochs else self.beside.state_dict(),
+                {} if epoch == self.config.epochs else self.averaged.state_dict(),
             )
             save_checkpoint(self.run.checkpoint, state)
         self.fabric.barrier()

@@ -43,7 +43,7 @@ function reliabilityFigure(model) {
     draw("text", { class: "mid", x: scales.across(0.5), y: PLOT.height + strip - 3 },
       `where the ${whole(model.samples)} predictions fell`));
   return figure("Do confidences match reality?", "Bars: how often it is right. Whiskers: 95 % of " +
-    "honest models.", picture);
+    "perfectly calibrated models.", picture);
 }
 
 function path(points, scales) {
@@ -189,12 +189,12 @@ function timeFigure(model) {
     draw("path", { class: "line risk", d: path(rows.map((row, i) => [place(i), row.gap]), scales) }));
   rows.forEach((row, i) => picture.append(withTip(draw("circle", { class: "dot risk-dot", r: 3,
     cx: scales.across(place(i)), cy: scales.up(row.gap) }),
-  `from ${row.label}\ngap ${format(row.gap, true)} points\n${whole(row.count)} predictions`)));
+  `${row.name}\ngap ${format(row.gap, true)} points\n${whole(row.count)} predictions`)));
   for (const i of [0, rows.length - 1]) {
     picture.append(draw("text", { class: i ? "end" : null, x: i ? PLOT.width - PLOT.right : PLOT.left,
-      y: scales.up(range[0]) + 16 }, rows[i].label));
+      y: scales.up(range[0]) + 16 }, rows[i].name));
   }
-  return figure(`${model.name} over time`, "Above the dashed line it is too sure, below too modest; " +
+  return figure(`${model.name} over time`, "Above the dashed line it is overconfident, below underconfident; " +
     "band: 95 % for all periods together.", picture);
 }
 

@@ -1,13 +1,19 @@
 // Small helpers. Everything that a user wrote goes through textContent or setAttribute, never HTML.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
-const SYMBOL = { better: "✓", worse: "✗", "can't tell": "?" };
-const CLASS = { better: "better", worse: "worse", "can't tell": "unsure" };
+const SYMBOL = { better: "✓", worse: "✗", "inconclusive": "?" };
+const CLASS = { better: "better", worse: "worse", "inconclusive": "unsure" };
 // Bright scheme of Paul Tol, told apart by colour-blind readers; dashes tell the next rounds apart.
 const COLOURS = ["#4477aa", "#ee6677", "#228833", "#b89b1f", "#2fa3cc", "#aa3377", "#8a8a8a"];
 const DASHES = ["", "7 3", "2 3"];
 
 (DATA.methods || []).forEach((method, place) => {
+  for (const [part, names] of Object.entries(DATA.fields)) {
+    for (const [id, row] of Object.entries(method[part])) {
+      method[part][id] = Object.fromEntries(names.map((name, at) =>
+        [name, DATA.shared_fields.includes(name) ? DATA.shared[row[at]] : row[at]]));
+    }
+  }
   method.number = place + 1;
   method.colour = COLOURS[place % COLOURS.length];
   method.dash = DASHES[Math.floor(place / COLOURS.length) % DASHES.length];

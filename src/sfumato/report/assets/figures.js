@@ -29,9 +29,9 @@ function paretoSection() {
     }
     return made;
   }, (method) => chosen.every((each) => method.values[each.id]));
-  return section("pareto", "What must be given up for what?",
+  return section("pareto", "Trade-offs",
     el("p", null, "Filled marks (◆ in the table) are on the Pareto front: no other method is at " +
-      `least as good in ${chosen.map((each) => each.title).join(", ")} by the means.`), parts);
+      `least as good in ${chosen.map((each) => each.title).join(", ")} on average.`), parts);
 }
 
 function heatColour(share) {
@@ -92,7 +92,7 @@ function corruptionSection() {
   }, having);
   const options = Object.keys(first.corrupted.cells).map((name) => [name, score(name)[0]]);
   const types = first.corrupted.names.map((name) => [name, name.replaceAll("_", " ")]);
-  return section("corruptions", "What damage to the images does",
+  return section("corruptions", "Scores by corruption and severity",
     el("div", { class: "controls" },
       choice("Metric", options, (value) => { metric = value; redraw(); }),
       choice("Curves of", [["", "all types"], ...types], (value) => { type = value; redraw(); })),
@@ -238,7 +238,8 @@ function sampleSection() {
       el("h3", null, badge(method), ` ${method.name}`),
       el("div", { class: "samples" }, method.samples.map((sample) => el("figure", null,
         sample.text === undefined
-          ? el("img", { src: sample.image, alt: `test image ${sample.index}`, loading: "lazy" })
+          ? el("img", { src: DATA.shared[sample.image], alt: `test image ${sample.index}`,
+            loading: "lazy" })
           : el("p", { class: "note" }, sample.text),
         el("figcaption", null, `${sample.predicted} ${format(sample.confidence, true)} %`,
           el("span", { class: "note" }, `is ${sample.label}: ${format(sample.true_confidence,

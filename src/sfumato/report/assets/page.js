@@ -1,10 +1,12 @@
 // Puts the page together.
 function recommendationSection() {
   const { headline, reasons, cost, certainty } = DATA.recommendation;
+  const rest = [...reasons.slice(1), cost, certainty].filter(Boolean);
   return section("recommendation", "Which smoothing to use here",
     el("div", { class: "advice" }, el("p", { class: "headline" }, headline),
-      [...reasons, cost].filter(Boolean).map((text) => el("p", null, text)),
-      certainty ? el("p", { class: "note" }, certainty) : null));
+      reasons.slice(0, 1).map((text) => el("p", null, text))), firstPicture(),
+    rest.length ? el("details", null, el("summary", null, "Other methods, cost, and how sure"),
+      rest.map((text) => el("p", null, text))) : null);
 }
 
 function folded(title, text, open) {

@@ -54,6 +54,6 @@ function reliabilitySection() {
   return section("reliability", "Do confidences match reality?",
     el("p", null, "Bars are the accuracy of predictions made with about that confidence, all seeds " +
       "together. On the diagonal a confidence means what it says. ",
-      el("span", { class: "key over" }), " more confident than right, ",
-      el("span", { class: "key under" }), " more right than confident."), grid);
+      el("span", { class: "key over" }), " overconfident, ",
+      el("span", { class: "key under" }), " underconfident."), grid);
 }

@@ -1,6 +1,10 @@
 // The results table: sorted, filtered, with values or differences to the baseline.
 const view = { filter: "", front: false, all: false, show: "values", sort: null, reverse: false };
 const watchers = [];
+// At first the metrics that decide: they fit a screen.
+const decisive = DATA.columns.filter((each) => each.deciding);
+const picked = new Set((decisive.length ? decisive : DATA.columns.filter((each) => each.main))
+  .map((each) => each.id));
 
 function visible() {
   const wanted = view.filter.trim().toLowerCase();
@@ -80,11 +84,13 @@ function valueCell(method, id) {
   return withTip(cell, [`${value.text} (${OVER[value.over]})`, ...compared].join("\n"));
 }
 
+const LACKING = / \((.*)\)$/; // of seeds, as in "3 (2 unfinished)"
+
 function bodyRow(method, columns) {
   const name = el("th", { scope: "row" }, badge(method), ` ${method.name}`,
     method.front ? el("span", { class: "front", title: "on the Pareto front" }, " ◆") : null,
     method.failures.map((why) => el("span", { class: "interval failure" }, why)));
-  return el("tr", null, name, el("td", null, method.seeds),
+  return el("tr", null, name, el("td", null, method.seeds.replace(LACKING, "*")),
     columns.map((each) => valueCell(method, each.id)),
     COSTS.map((cost) => el("td", { "data-id": cost.id }, seconds(method.cost[cost.place]))));
 }
@@ -98,7 +104,7 @@ function errorRow(columns) {
 }
 
 function drawTable(box, count) {
-  const columns = DATA.columns.filter((each) => view.all || each.main);
+  const columns = chosenColumns();
   const methods = sorted(visible());
   box.replaceChildren(el("table", null,
     el("thead", null, el("tr", null, headCell("name", "method"), el("th", { scope: "col" }, "seeds"),
@@ -111,6 +117,46 @@ function drawTable(box, count) {
 function checkbox(id, label, call) {
   const box = el("input", { type: "checkbox", id, on: { change: () => call(box.checked) } });
   return el("label", { class: "choice" }, box, ` ${label}`);
+}
+
+function chosenColumns() {
+  return DATA.columns.filter((each) => view.all || picked.has(each.id));
+}
+
+const CSV_METRIC = /^(?:"(?:[^"]|"")*"|[^",]*),(?:"(?:[^"]|"")*"|[^",]*),([^,]*),/;
+
+// A table with the chosen columns only: rows of a CSV file, cells of the others.
+async function chosenText(name) {
+  const columns = chosenColumns();
+  const packed = Uint8Array.from(atob(DATA.downloads[name]), (each) => each.charCodeAt(0));
+  const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const lines = (await new Response(unpacked).text()).split("\n");
+  if (name.endsWith(".csv")) {
+    const wanted = new Set(columns.map((each) => each.id));
+    return lines.filter((line, at) => !at || !line || wanted.has((CSV_METRIC.exec(line) || [])[1]))
+      .join("\n");
+  }
+  const [start, between, end] = name.endsWith(".tex") ? ["", " & ", " \\\\"] : ["| ", " | ", " |"];
+  const places = [0, 1, ...columns.map((each) => DATA.columns.indexOf(each) + 2)];
+  return lines.map((line) => {
+    if (line.startsWith("\\begin{tabular}")) return `\\begin{tabular}{l${"r".repeat(places.length - 1)}}`;
+    const cells = line.slice(start.length, line.length - end.length).split(between);
+    if (!line.endsWith(end) || cells.length < DATA.columns.length + 2) return line;
+    return start + places.map((at) => cells[at]).join(between) + end;
+  }).join("\n");
+}
+
+function columnChoice() {
+  const boxes = DATA.columns.map((each) => {
+    const box = el("input", { type: "checkbox", checked: picked.has(each.id), on: { change: () => {
+      if (box.checked) picked.add(each.id);
+      else picked.delete(each.id);
+      changed();
+    } } });
+    return el("label", { class: "choice" }, box, ` ${each.title}`);
+  });
+  return el("details", { id: "columns" }, el("summary", null, "Columns"),
+    el("div", { class: "controls" }, boxes));
 }
 
 function controls() {
@@ -131,11 +177,15 @@ function resultsSection() {
   const redraw = () => drawTable(box, count);
   watchers.push(redraw);
   redraw();
+  const lacking = DATA.methods.filter((method) => LACKING.test(method.seeds))
+    .map((method) => `${method.name}: ${LACKING.exec(method.seeds)[1]}`);
   const saves = Object.keys(DATA.downloads).map((name) => el("button", {
     type: "button", class: "small", "data-file": name,
-    on: { click: () => download(name, DATA.downloads[name], "text/plain;charset=utf-8") },
+    on: { click: async () =>
+      download(name, await chosenText(name), "text/plain;charset=utf-8") },
   }, { "results.csv": "CSV", "results.tex": "LaTeX", "results.md": "Markdown" }[name]));
-  return section("results", "Results on the test set", controls(), box,
+  return section("results", "Results on the test set", controls(), columnChoice(), box,
     el("div", { class: "saves" }, count, el("span", null, "Download "), saves),
+    lacking.length ? el("p", { class: "note" }, `* ${lacking.join("; ")}.`) : null,
     el("p", { class: "note" }, DATA.note, " The filter acts on all figures below."));
 }

@@ -1,1 +1,0 @@
-"""Where a network looks: activation maps, and how well they fit the objects."""

@@ -1,1 +1,0 @@
-"""How curved the loss is around a trained network: Hessian products, spectra, sharpness."""

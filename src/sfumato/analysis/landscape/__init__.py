@@ -1,1 +1,0 @@
-"""The loss over a plane of weights around a trained network."""

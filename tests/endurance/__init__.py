@@ -1,1 +1,0 @@
-"""The promises as a campaign: `python -m tests.endurance --minutes 30`."""

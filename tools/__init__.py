@@ -1,0 +1,1 @@
+"""Scripts that maintainers run and users do not need."""

@@ -1,0 +1,1 @@
+"""Stress test of what Sfumato guarantees: `python -m tools.endurance --minutes 30`."""
