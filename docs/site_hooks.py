@@ -6,9 +6,11 @@ into the tree. A link out of docs/, which is right in the repository, leads to a
 
 from __future__ import annotations
 
-import importlib
+import ast
 import json
+import posixpath
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +23,38 @@ COPIES = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
 }
+NOTEBOOKS = sorted((ROOT / "examples/notebooks").glob("*.ipynb"))
+COPIES |= {f"examples/notebooks/{path.name}": f"gallery/{path.stem}.md" for path in NOTEBOOKS}
+# The two functions that people call first, and the packages that hold them.
+FUNCTIONS = {"audit": "sfumato.auditing", "evaluate": "sfumato.trained"}
 _LINK = re.compile(r"\]\((?!https?:)([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def on_config(config: Any) -> Any:
     """The API comes last in the navigation, whichever packages there are."""
-    config.nav.append({"API": [f"api/{package}.md" for package in public_names()]})
+    names = [*(f"sfumato.{name}" for name in FUNCTIONS), *public_names()]
+    config.nav.append({"API": [f"api/{name}.md" for name in names]})
     return config
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages, and copies of what the documents link to outside of docs/."""
     for source, page in COPIES.items():
-        text = from_root((ROOT / source).read_text(encoding="utf-8"))
+        text = (ROOT / source).read_text(encoding="utf-8")
+        text = notebook_page(text) if source.endswith(".ipynb") else from_root(text)
         files.append(File.generated(config, page, content=text))
-    documents = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")]
-    linked = {target for text in documents for target in linked_files(text)}
+    docs = ROOT / "docs"
+    linked = {
+        target
+        for path in docs.rglob("*.md")
+        for target in linked_files(path.read_text("utf-8"), path.relative_to(docs).as_posix())
+    }
     for target in sorted(linked - set(COPIES)):
         content = (ROOT / target).read_text(encoding="utf-8")
         files.append(File.generated(config, copy_of(target), content=content))
+    for name, module in FUNCTIONS.items():
+        page = f"# sfumato.{name}\n\n::: {defining_module(module, name)}.{name}\n"
+        files.append(File.generated(config, f"api/sfumato.{name}.md", content=page))
     for package, names in public_names().items():
         page = api_page(package, names)
         files.append(File.generated(config, f"api/{package}.md", content=page))
@@ -49,8 +64,19 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Turn links out of docs/ into links to the copies."""
     if not page.file.src_uri.startswith("api/"):
-        markdown = _LINK.sub(_inside, markdown)
+        markdown = _LINK.sub(lambda found: _inside(found, page.file.src_uri), markdown)
     return markdown
+
+
+def notebook_page(text: str) -> str:
+    """A notebook as a page: its text, its code, and what each cell printed."""
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", []):
+            parts.append(f"```text\n{''.join(output['text'])}```")
+    return "\n\n".join(parts) + "\n"
 
 
 def from_root(text: str) -> str:
@@ -62,14 +88,24 @@ def _moved(link: str) -> str:
     return link.removeprefix("docs/") if link.startswith("docs/") else f"../{link}"
 
 
-def _inside(found: re.Match[str]) -> str:
-    target = found[1].removeprefix("../")
-    return f"]({copy_of(target)}{found[2] or ''})" if target != found[1] else found[0]
+def _inside(found: re.Match[str], page: str) -> str:
+    outside = _outside(found[1], page)
+    if outside is None:
+        return found[0]
+    link = posixpath.relpath(copy_of(outside), posixpath.dirname(page) or ".")
+    return f"]({link}{found[2] or ''})"
 
 
-def linked_files(text: str) -> list[str]:
+def _outside(link: str, page: str) -> str | None:
+    """The file of the repository that a link of a page leads to, or None inside of docs/."""
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
+    return path[3:] if path.startswith("../") else None
+
+
+def linked_files(text: str, page: str) -> list[str]:
     """What a document of docs/ links to outside of it, from the repository's root."""
-    return [link[3:] for link, _ in _LINK.findall(text) if link.startswith("../")]
+    targets = [_outside(link, page) for link, _ in _LINK.findall(text)]
+    return [target for target in targets if target is not None]
 
 
 def copy_of(target: str) -> str:
@@ -82,16 +118,16 @@ def api_page(package: str, names: list[str]) -> str:
 
     What lives in another public package is documented there, and here is a link.
     """
-    module = importlib.import_module(f"sfumato.{package}")
-    summary = (module.__doc__ or "").strip().partition("\n")[0]
+    summary = (ast.get_docstring(parsed(f"sfumato.{package}")) or "").partition("\n")[0]
     entries, links, constants = [], [], []
     for name in names:
-        value = getattr(module, name)
-        home = home_of(value, name, package)
-        if not is_documented(value):
+        defined_in = defining_module(f"sfumato.{package}", name)
+        if defined_in is None:
             constants.append(f"- `{name}`")
-        elif home == package:
-            entries.append(f"::: {value.__module__}.{value.__qualname__}")
+            continue
+        home = home_of(defined_in, name, package)
+        if home == package:
+            entries.append(f"::: {defined_in}.{name}")
         else:
             links.append(f"- [`{name}`]({home}.md), of `sfumato.{home}`")
     parts = [f"# sfumato.{package}", summary, *entries]
@@ -100,16 +136,41 @@ def api_page(package: str, names: list[str]) -> str:
     return "\n\n".join(parts)
 
 
-def home_of(value: Any, name: str, package: str) -> str:
+def home_of(defined_in: str, name: str, package: str) -> str:
     """The public package that a name is documented in: where it is defined, else the first."""
     surface = public_names()
-    own = str(getattr(value, "__module__", "")).split(".")[1:2]
+    own = defined_in.split(".")[1:2]
     homes = [each for each in (*own, *surface) if name in surface.get(each, [])]
     return next((each for each in homes if each != "functional"), package)
 
 
-def is_documented(value: Any) -> bool:
-    return hasattr(value, "__qualname__") and bool(value.__doc__)
+def defining_module(module: str, name: str) -> str | None:
+    """Return the module whose source defines a documented function or class, or None.
+
+    Sources are read and nothing is imported, so the site needs no library that we integrate with.
+    """
+    if not module.startswith("sfumato"):
+        return None
+    tree = parsed(module)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return module if ast.get_docstring(node) else None
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    for node in (each for each in imports if each.module != module):  # else it is a submodule
+        original = {alias.asname or alias.name: alias.name for alias in node.names}
+        source = original.get(name, name if "*" in original else None)
+        found = defining_module(str(node.module), source) if source else None
+        if found:
+            return found
+    return None
+
+
+@cache
+def parsed(module: str) -> ast.Module:
+    """The syntax tree of a module of ours."""
+    path = ROOT.joinpath("src", *module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def public_names() -> dict[str, list[str]]:

@@ -46,7 +46,7 @@ def main(work: Path, picture: Path) -> None:
     figure = plot_activation_maps(
         test.images[:SHOWN],
         found,
-        labels=test.labels[:SHOWN],
+        target=test.labels[:SHOWN],
         classes=test.classes,
         boxes=test.boxes[:SHOWN],
     )

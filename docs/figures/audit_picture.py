@@ -13,10 +13,9 @@ from pathlib import Path
 
 from selenium import webdriver
 
-from sfumato.engine.evaluation.audit import audit
-from sfumato.engine.evaluation.audit_thresholds import Target
-from sfumato.engine.runs.prediction_files import read_any
-from sfumato.report.audit import write_audit
+from sfumato.auditing.files import read_any
+from sfumato.auditing.judge import Target, audit
+from sfumato.auditing.page import write_audit
 
 
 def main() -> None:

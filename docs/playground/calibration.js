@@ -4,12 +4,10 @@
 const BINS = 15;
 const CLASSES = 10;
 const RESAMPLES = 200;
-// Thresholds and starting places of sfumato.predictions.risk_threshold.
-const STEPS = 300;
+// Thresholds of sfumato.predictions.decisions, ten for each further digit of confidence.
+const STEPS = 10;
 const GRID = [1, ...Array.from({ length: 7 * STEPS + 1 }, (_, place) =>
   1 - 10 ** (-(7 * STEPS - place) / STEPS))];
-const STARTS = [6, 4, 3, 2, 1.5, 1, 0.75, 0.5, 0.3, 0.1].map((digits) =>
-  1 + 7 * STEPS - Math.round(digits * STEPS));
 const DELTA = 0.05;
 
 // Logits whose softmax is the truth, and a label drawn from it.
@@ -92,12 +90,13 @@ function binomialTail(errors, trials, rate) {
   return Math.min(1, total);
 }
 
-// The lowest confidence from which on at most `risk` is wrong, but for DELTA of all draws.
+// The lowest confidence of GRID from which on at most `risk` is wrong, but for DELTA of all draws.
+// Each threshold has an equal part of DELTA; a passed test hands its level on to the next.
 function riskThreshold(predictions, risk) {
   const ordered = [...predictions].sort((a, b) => b.confidence - a.confidence);
   let [kept, errors, level, known, tail] = [0, 0, 0, -1, 1];
   let found = null;
-  GRID.forEach((threshold, place) => {
+  GRID.forEach((threshold) => {
     while (kept < ordered.length && ordered[kept].confidence >= threshold) {
       errors += Number(!ordered[kept].correct);
       kept += 1;
@@ -106,8 +105,8 @@ function riskThreshold(predictions, risk) {
       tail = binomialTail(errors, kept, risk);
       known = kept;
     }
-    level += STARTS.includes(place) ? DELTA / STARTS.length : 0;
-    if (level > 0 && tail <= level) found = { threshold, kept, errors };
+    level += DELTA / GRID.length;
+    if (tail <= level) found = { threshold, kept, errors };
     else level = 0;
   });
   return found;
@@ -182,7 +181,7 @@ function startCalibration() {
         + "The risk holds for 95 of 100 draws of the test images.")),
     diagram,
     el("div", { class: "facts column" }, Object.values(facts).map(({ node }) => node))),
-  key(["bar", "accuracy"], ["over", "too sure"], ["under", "not sure enough"],
+  key(["bar", "accuracy"], ["over", "overconfident"], ["under", "underconfident"],
     ["cut", "accepted from here on"]));
   update();
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.data import scenes
-from sfumato.engine.config.parts import PARTS
+from sfumato.engine.config.components import COMPONENTS
 
 PAGE = Path(__file__).parent
 SIZE = 48
@@ -28,7 +28,7 @@ def single_entry_losses() -> dict[str, dict[str, Any]]:
             for name, option in part.options.items()
             if isinstance(option.default, int | float) and name != "ignore_index"
         }
-        for part in PARTS
+        for part in COMPONENTS
         if part.kind == "loss" and part.is_of_single_entries
     }
 
