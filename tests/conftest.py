@@ -16,9 +16,20 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.pop("COLUMNS", None)
 os.environ.pop("SFUMATO_DATA", None)  # relative paths in tests begin where the test says
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
+
+# The same examples on every machine, however slow it is at the moment.
+hypothesis.settings.register_profile(
+    "same everywhere",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("same everywhere")
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("SFUMATO_SHARED", ROOT.parent / "shared"))

@@ -68,7 +68,7 @@ def test_cutmix_equals_torchvision(
         torch.testing.assert_close(ours, other, rtol=0, atol=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     mixing=st.sampled_from(MIXINGS),
     seed=st.integers(0, 10_000),

@@ -34,7 +34,7 @@ def _images(count: int, channels: int, height: int, width: int, seed: int = 0) -
 
 
 @every_name
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     severity=st.integers(1, 5),
     channels=st.sampled_from([1, 3]),

@@ -123,7 +123,7 @@ PENALTIES: dict[str, tuple[float, Callable[..., Tensor]]] = {
 }
 
 every_loss = pytest.mark.parametrize("name", LOSSES)
-a_few = settings(max_examples=12, deadline=None, derandomize=True, database=None)
+a_few = settings(max_examples=12)
 
 
 @st.composite

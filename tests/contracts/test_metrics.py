@@ -95,7 +95,7 @@ def predictions(draw: st.DrawFn, at_least: int = 1) -> tuple[Tensor, Tensor]:
     return probs, torch.randint(CLASSES, (n,), generator=generator)
 
 
-battery = settings(max_examples=8, deadline=None)
+battery = settings(max_examples=8)
 
 
 def assert_same(left: Tensor, right: Tensor, tolerance: float = 1e-9) -> None:

@@ -14,7 +14,7 @@ from sfumato.augment import Augment, Sample
 from sfumato.data import ArrayDataset, TensorLoader
 
 # A busy machine must not fail a law.
-RELAXED = settings(max_examples=50, deadline=None)
+RELAXED = settings(max_examples=50)
 
 
 def make(count: int, *, channels: int = 3, **fields: Any) -> ArrayDataset:

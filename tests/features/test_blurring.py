@@ -132,7 +132,7 @@ def test_built_on_the_meta_device() -> None:
     assert torch.equal(module.weight, Blur((1, 2, 1)).weight)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.floats(0, 10), min_size=1, max_size=6).filter(lambda k: sum(k) > 0.1),
     st.sampled_from(["replicate", "reflect"]),

@@ -103,7 +103,7 @@ def test_two_by_two_box_removes_the_nyquist_pattern(direction: str) -> None:
     assert blur_features(z, (1, 2, 1))[..., 1:-1, 1:-1].abs().max() < 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.floats(0, 10), min_size=1, max_size=6).filter(lambda k: sum(k) > 0.1),
     st.sampled_from(["zeros", "grow"]),

@@ -82,7 +82,7 @@ def test_parts_and_graph_give_the_same() -> None:
     torch.testing.assert_close(plain, graph.detach(), rtol=0, atol=2e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shape=sizes, sigma=sigmas, seed=st.integers(0, 100))
 def test_keeps_the_mean_and_never_raises_the_variance(
     shape: tuple[int, int, int], sigma: float, seed: int
@@ -94,7 +94,7 @@ def test_keeps_the_mean_and_never_raises_the_variance(
     assert (after <= before + 1e-12).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shape=sizes, first=sigmas, second=sigmas)
 def test_squared_scales_add(shape: tuple[int, int, int], first: float, second: float) -> None:
     images = _images(shape)
@@ -103,7 +103,7 @@ def test_squared_scales_add(shape: tuple[int, int, int], first: float, second: f
     torch.testing.assert_close(twice, once, rtol=0, atol=1e-11)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(size=st.integers(1, 40), sigma=sigmas)
 def test_kernel_is_symmetric_and_keeps_mass(size: int, sigma: float) -> None:
     pixels = torch.eye(size, dtype=torch.float64)[

@@ -48,7 +48,7 @@ def test_limits() -> None:
     torch.testing.assert_close(diffuse(images, 1.0, noise=noise), noise)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(t=st.floats(0, 1), seed=st.integers(0, 100))
 def test_standardised_images_stay_standardised(t: float, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)

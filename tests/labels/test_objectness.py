@@ -22,7 +22,7 @@ from sfumato.labels import (
     window_objectness,
 )
 
-RELAXED = settings(max_examples=40, deadline=None)
+RELAXED = settings(max_examples=40)
 SEEDS = st.integers(0, 9999)
 
 

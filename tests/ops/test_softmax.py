@@ -266,7 +266,7 @@ def test_losses_are_the_same_with_and_without(
         torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(-1e4, 1e4, width=32), min_size=2, max_size=70),
     st.sampled_from([torch.float32, torch.float64]),

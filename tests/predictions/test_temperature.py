@@ -64,7 +64,7 @@ def test_ece_choice_equals_a_loop_over_the_grid() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the temperature ended at its bound")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.sampled_from(["nll", "ece"]))
 def test_argmax_never_changes(seed: int, method: str) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -32,7 +32,7 @@ def test_golden(golden: Callable[[str], dict[str, Any]], case: str) -> None:
     assert torch.allclose(found.double(), expected.double(), atol=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 6), st.floats(0, 2), st.integers(1, 12), st.integers(1, 3), st.integers(0, 999)
 )
