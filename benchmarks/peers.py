@@ -18,8 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from analysis import trained_network
 from harness import median_ms, median_ratio, print_table, time_interleaved, write_results
 
+from sfumato.analysis import hessian_max_spectrum
 from sfumato.labels import cross_entropy_loss
 from sfumato.metrics import (
     CalibrationError,
@@ -242,6 +244,24 @@ def of_relplot() -> Iterator[Row]:
     )
 
 
+def of_pyhessian() -> Iterator[Row]:
+    from pyhessian import hessian
+
+    model, batch = trained_network(64, 20)
+
+    def ours() -> float:
+        found = hessian_max_spectrum(model, [batch], weight_decay=0.0, mode="eval")
+        return float(found.eigenvalues)
+
+    def theirs() -> float:
+        found = hessian(model, torch.nn.CrossEntropyLoss(), data=batch, cuda=False)
+        value = found.eigenvalues(maxIter=1000, tol=1e-3, top_n=1)[0][0]
+        model.zero_grad()
+        return float(value)
+
+    yield Row("top Hessian eigenvalue", "PyHessian", ours, theirs)
+
+
 PEERS: dict[str, Callable[[], Iterator[Row]]] = {
     "torchmetrics": of_torchmetrics,
     "netcal": of_netcal,
@@ -251,6 +271,7 @@ PEERS: dict[str, Callable[[], Iterator[Row]]] = {
     "timm": of_timm,
     "torch-uncertainty": of_torch_uncertainty,
     "relplot": of_relplot,
+    "PyHessian": of_pyhessian,
 }
 
 
