@@ -163,15 +163,12 @@ TABLES: dict[str, Table] = {
     "after the papers, maps": _judged("nacl-scenes", judged.MAPS),
     "true calibration": ((), judged.estimators),
     "regret": ((), judged.regret_table),
-    "unseen silhouettes": _judged(
-        "ood-scenes",
-        (
-            *(judged.ACCURACY, judged.ECE, *judged.STRANGE["near"]),
-            *(judged.AFTER_TEMPERATURE, judged.MIXED_RISK),
-        ),
-    ),
+    "unseen silhouettes": _judged("ood-scenes", judged.NEAR),
     "textures": _judged("ood-scenes", judged.STRANGE["textures"]),
     "noise": _judged("ood-scenes", judged.STRANGE["noise"]),
+    "other photographs": _judged("ood-cifar10", judged.NEAR),
+    "drawn scenes": _judged("ood-cifar10", judged.STRANGE["scenes"]),
+    "noise, CIFAR-10": _judged("ood-cifar10", judged.STRANGE["noise"]),
 }
 # name: studies, what draws the figure
 FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
@@ -196,7 +193,11 @@ FIGURES: dict[str, tuple[tuple[str, ...], Callable[..., Figure]]] = {
     ),
     "ood-scenes": (
         (),
-        partial(judged_figures.by_method, {"scenes": "ood-scenes"}, judged.STRANGE_FIGURE),
+        partial(
+            judged_figures.by_method,
+            {"scenes": "ood-scenes", "CIFAR-10": "ood-cifar10"},
+            judged.STRANGE_FIGURE,
+        ),
     ),
     "regret": ((), judged_figures.regret),
     "cifar10-sizes": (("cifar10-sizes",), figures.sizes),

@@ -62,12 +62,13 @@ STRANGE = {
         JudgedColumn(f"{title}, {place} %", f"ood.{place}.{score}.auroc")
         for score, title in STRANGE_SCORES.items()
     )
-    for place in ("near", "textures", "noise")
+    for place in ("near", "textures", "scenes", "noise")
 }
 AFTER_TEMPERATURE = JudgedColumn(
     "max probability after temperature, near %", "scaled.ood.near.max_probability.auroc"
 )
 MIXED_RISK = JudgedColumn("AURC with near %", "ood.near.max_probability.aurc")
+NEAR = (ACCURACY, ECE, *STRANGE["near"], AFTER_TEMPERATURE, MIXED_RISK)
 STRANGE_FIGURE = tuple(STRANGE["near"][place] for place in (0, 2, 4, 5))
 CHOICE = (*GAINS, AURC, *CORRUPTED)
 LABELS = (*GAINS, JudgedColumn("AECE %", "test.aece"), AURC, *CORRUPTED[1:], *SCALED)
