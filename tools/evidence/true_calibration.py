@@ -28,8 +28,8 @@ from sfumato.engine.training.checkpoint import read_config
 from sfumato.metrics.calibration import (
     debiased_error_of_bins,
     error_of_bins,
-    ks_error_of_groups,
-    smooth_error_of_groups,
+    ks_calibration_error,
+    smooth_calibration_error,
 )
 from sfumato.metrics.groups import Bins, Groups, Samples, group_by_value, mass_bins, width_bins
 
@@ -85,8 +85,8 @@ ESTIMATORS = {
     "RMSCE, debiased": Estimator(
         _of_bins(width_bins, lambda b: debiased_error_of_bins(b, "l2")), ROOT_MEAN_SQUARE
     ),
-    "smooth ECE": Estimator(smooth_error_of_groups, smooth_error_of_groups),
-    "KS": Estimator(ks_error_of_groups, ks_error_of_groups),
+    "smooth ECE": Estimator(smooth_calibration_error.of_groups, smooth_calibration_error.of_groups),
+    "KS": Estimator(ks_calibration_error.of_groups, ks_calibration_error.of_groups),
     "MCE": Estimator(LARGEST, LARGEST),
 }
 

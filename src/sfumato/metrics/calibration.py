@@ -20,6 +20,7 @@ from sfumato.metrics.groups import (
     Bins,
     Groups,
     Samples,
+    all_in_one,
     check_distribution,
     divisor,
     flat_rows,
@@ -27,12 +28,14 @@ from sfumato.metrics.groups import (
     group_by_value,
     mass_bins,
     mass_ends,
+    of_predictions,
     score,
     width_bins,
 )
 
 Norm = Literal["l1", "l2", "max"]
 Binning = Literal["width", "mass"]
+BINS = {"width": width_bins, "mass": mass_bins}
 
 
 @by_convention
@@ -52,15 +55,14 @@ def calibration_error(
 
     ECE = sum_b |B_b| / N |acc(B_b) - conf(B_b)|, with conf the probability of the predicted class.
     Bins are right-closed, (lo, hi]; confidence 0 falls in the first and 1 in the last.
-    `norm="l2"` gives the root of the weighted mean square gap, `norm="max"` the maximum calibration
-    error (MCE). `binning="mass"` gives adaptive ECE (AECE): every bin holds about N / B samples.
 
     Args:
         probs: class probabilities.
         target: class indices.
         num_bins: number of bins B; 15 in all papers here, 100 beside it in adaptive smoothing.
-        norm: how the gaps of the bins are put together.
-        binning: bins of equal width, or of equal mass.
+        norm: "l1" as above; "l2" for the root of the weighted mean square gap; "max" for the
+            maximum calibration error (MCE).
+        binning: bins of equal "width"; or of equal "mass", about N / B samples each: adaptive ECE.
         sample_weight: how often each sample counts, (N,) or as `target`: whole numbers do what as
             many copies do, others are scaled to 1 on average.
         class_dim: dimension of the classes.
@@ -84,15 +86,18 @@ def calibration_error(
     """
     check_binning(num_bins, norm, binning)
     samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    by_bin = binning == "width"
-    groups = group_by_bin(samples, num_bins) if by_bin else group_by_value(samples)
-    return error_of_groups(groups, num_bins, norm, binning)
+    return error_of_bins(_bins(samples, num_bins, binning), norm)
+
+
+def _bins(samples: Samples, num_bins: int, binning: Binning) -> Bins:
+    if binning == "width":  # no sorting
+        return width_bins(group_by_bin(samples, num_bins), num_bins)
+    return mass_bins(group_by_value(samples), num_bins)
 
 
 def error_of_groups(groups: Groups, num_bins: int, norm: Norm, binning: Binning) -> Tensor:
     """Calibration error of grouped predictions, (...); NaN where there are none."""
-    make_bins = width_bins if binning == "width" else mass_bins
-    return error_of_bins(make_bins(groups, num_bins), norm)
+    return error_of_bins(BINS[binning](groups, num_bins), norm)
 
 
 def error_of_bins(bins: Bins, norm: Norm) -> Tensor:
@@ -192,11 +197,8 @@ def signed_calibration_error(
     """Calibration error of overconfident bins and of underconfident bins.
 
     over = sum_b |B_b| / N max(conf(B_b) - acc(B_b), 0), under the same with the sign turned,
-    net = over - under = mean confidence - accuracy.
-
-    Args:
-        num_bins: number of equal-width bins.
-        probs, target, sample_weight, class_dim, ignore_index, validate: as in `calibration_error`.
+    net = over - under = mean confidence - accuracy. Bins have equal width; Args as in
+    `calibration_error`.
 
     Example:
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
@@ -230,17 +232,11 @@ def debiased_calibration_error(
 ) -> Tensor:
     """Calibration error less what the chance of the labels alone adds to it.
 
-    A calibrated model has a positive ECE on finite data, because accuracies scatter around
-    confidences with variance s_b^2 = acc (1 - acc) / n_b.
+    Accuracies of a calibrated model scatter around confidences with variance
+    s_b^2 = acc (1 - acc) / n_b, so that its ECE is positive. Args as in `calibration_error`.
     l2: sqrt(max(0, sum_b n_b/N [gap_b^2 - acc (1 - acc) / (n_b - 1)])).
     l1: max(0, sum_b n_b/N [2 |gap_b| - E|gap_b + s_b z|]), z standard normal: a folded normal.
     A bin with a single sample says nothing about its own scatter and adds nothing.
-
-    Args:
-        num_bins: number of bins.
-        norm: how the gaps of the bins are put together.
-        binning: bins of equal width, or of equal mass.
-        probs, target, class_dim, ignore_index, validate: as in `calibration_error`.
 
     Example:
         >>> probs = torch.tensor([[0.75, 0.25]] * 8)
@@ -256,9 +252,7 @@ def debiased_calibration_error(
     check_choice("norm", norm, ("l1", "l2"))
     check_choice("binning", binning, ("width", "mass"))
     samples = score(probs, target, class_dim, ignore_index, validate)
-    if binning == "width":
-        return debiased_error_of_bins(width_bins(group_by_bin(samples, num_bins), num_bins), norm)
-    return debiased_error_of_bins(mass_bins(group_by_value(samples), num_bins), norm)
+    return debiased_error_of_bins(_bins(samples, num_bins, binning), norm)
 
 
 def debiased_error_of_bins(bins: Bins, norm: Literal["l1", "l2"]) -> Tensor:
@@ -283,24 +277,15 @@ _NARROWEST = 1e-3
 _HALVINGS = 30
 
 
-@by_convention
-def smooth_calibration_error(
-    probs: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Any = None,
-    class_dim: int = 1,
-    ignore_index: int = -100,
-    validate: bool = True,
-) -> Tensor:
+@of_predictions(group_by_value)
+def smooth_calibration_error(groups: Groups) -> Tensor:
     """Calibration error smoothed by a Gaussian kernel that chooses its own width.
 
     smECE_s = int_0^1 |1/N sum_n K_s(t, p_n) (p_n - 1[correct_n])| dt with K_s a Gaussian of
     standard deviation s, reflected at 0 and 1; smECE is the s at which smECE_s = s. No bin edge
     can be hit or missed, and the value changes continuously with the predictions.
-    The integral is taken on a mesh of 2,000 points, and s is at least 0.001.
-
-    Args as in `calibration_error`.
+    The integral is taken on a mesh of 2,000 points, and s is at least 0.001. Args as in
+    `calibration_error`.
 
     Example:
         >>> probs = torch.tensor([[0.8, 0.2]]).repeat(100, 1)
@@ -309,12 +294,6 @@ def smooth_calibration_error(
 
     Reference: Blasiok & Nakkiran, Smooth ECE: Principled Reliability Diagrams (ICLR 2024).
     """
-    samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    return smooth_error_of_groups(group_by_value(samples))
-
-
-def smooth_error_of_groups(groups: Groups) -> Tensor:
-    """`smooth_calibration_error` of grouped predictions, (...)."""
     place = (groups.upper.double() * _MESH).ceil().long().sub_(1).clamp_(0, _MESH - 1)
     total = groups.count.sum(-1, keepdim=True)
     residual = groups.count.new_zeros(*groups.count.shape[:-1], _MESH)
@@ -333,22 +312,13 @@ def smooth_error_of_groups(groups: Groups) -> Tensor:
     return ((low + high) / 2).squeeze(-1).where(total.squeeze(-1) > 0, torch.nan)
 
 
-@by_convention
-def ks_calibration_error(
-    probs: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Any = None,
-    class_dim: int = 1,
-    ignore_index: int = -100,
-    validate: bool = True,
-) -> Tensor:
+@of_predictions(group_by_value)
+def ks_calibration_error(groups: Groups) -> Tensor:
     """Kolmogorov-Smirnov calibration error: largest gap of the cumulative sums.
 
     KS = max_t |1/N sum_{p_n <= t} (p_n - 1[correct_n])|. Needs no bins; errors of opposite
-    sign at neighbouring confidences cancel, as they do within a bin.
-
-    Args as in `calibration_error`.
+    sign at neighbouring confidences cancel, as they do within a bin. Args as in
+    `calibration_error`.
 
     Example:
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
@@ -357,12 +327,6 @@ def ks_calibration_error(
 
     Reference: Gupta et al., Calibration of Neural Networks using Splines (ICLR 2021).
     """
-    samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    return ks_error_of_groups(group_by_value(samples))
-
-
-def ks_error_of_groups(groups: Groups) -> Tensor:
-    """`ks_calibration_error` of grouped predictions, (...)."""
     if not groups.count.shape[-1]:
         return groups.count.new_full(groups.count.shape[:-1], torch.nan)
     return groups.gap.cumsum(-1).abs().amax(-1) / groups.count.sum(-1)
@@ -392,12 +356,12 @@ def classwise_calibration_error(
     probability 0 in the first.
 
     Args:
-        num_bins: number of bins of each class.
         binning: "width" for bins of equal width; "mass" for equal numbers of samples (classwise
             ACE), which also see the small probabilities that one wide bin swallows. Equal
             probabilities stay together.
         reduction: "mean" over the classes, or "none" for one value per class, (C,).
-        probs, target, sample_weight, class_dim, ignore_index, validate: as in `calibration_error`.
+        probs, target, num_bins, sample_weight, class_dim, ignore_index, validate: as in
+            `calibration_error`.
 
     Example:
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
@@ -514,9 +478,9 @@ def reduce_classes(gaps: Tensor, total: int | Tensor, reduction: Reduction) -> T
 def calibration_floor(probs: Tensor, *, num_bins: int = 15, validate: bool = True) -> Tensor:
     """ECE that these confidences would have on average if every one of them were true.
 
-    On finitely many samples the accuracy of a bin scatters around its confidence even where the
-    network is perfect, so an ECE is to be read against this number, not against zero. With n_b
-    predictions of mean confidence p_b in a bin, the number of correct ones is binomial, and
+    Accuracies of bins scatter even where the network is perfect, so read an ECE against this
+    number, not against zero. With n_b predictions of mean confidence p_b in a bin, the number of
+    correct ones is binomial, and
     floor = sum_b E|X_b - n_b p_b| / N with De Moivre's mean deviation
     E|X - n p| = 2 k C(n, k) p^k (1 - p)^(n - k + 1), k = floor(n p) + 1.
 
@@ -568,48 +532,25 @@ def binomial_deviation(count: Tensor, probability: Tensor) -> Tensor:
     return (2 * log.exp()).where(inside, 0.0)
 
 
-@by_convention
-def average_confidence(
-    probs: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Any = None,
-    class_dim: int = 1,
-    ignore_index: int = -100,
-    validate: bool = True,
-) -> Tensor:
+@of_predictions(all_in_one)
+def average_confidence(groups: Groups) -> Tensor:
     """Mean probability of the predicted class, E[p].
 
-    Args:
-        probs: class probabilities; (N, C) or (N, C, d1, ...).
-        target: class indices; (N,) or (N, d1, ...); read only to skip `ignore_index`.
-        sample_weight: how often each sample counts, as in `calibration_error`.
-        class_dim: dimension of the classes.
-        ignore_index: label of entries that count for nothing.
-        validate: check that rows sum to one and labels are in range.
+    Args as in `calibration_error`; of `target` only what is ignored matters.
 
     Example:
         >>> average_confidence(torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.tensor([0, 0]))
         tensor(0.8000, dtype=torch.float64)
     """
-    samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    return average_of_groups(group_by_bin(samples, 1))
+    return groups.confidence.sum(-1) / groups.count.sum(-1)
 
 
-@by_convention
-def overconfidence(
-    probs: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Any = None,
-    class_dim: int = 1,
-    ignore_index: int = -100,
-    validate: bool = True,
-) -> Tensor:
+@of_predictions(all_in_one)
+def overconfidence(groups: Groups) -> Tensor:
     """Mean confidence of the wrong predictions, o(f) = E[p | prediction != label].
 
     Zero where no prediction is wrong; NaN where there is no sample. Args as in
-    `average_confidence`.
+    `calibration_error`.
 
     Example:
         >>> overconfidence(torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.tensor([0, 0]))
@@ -617,24 +558,16 @@ def overconfidence(
 
     Reference: Krothapalli & Abbott, Adaptive Label Smoothing (2020), Sec. 4.2.
     """
-    samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    return overconfidence_of_groups(group_by_bin(samples, 1))
+    confidence = (groups.confidence - groups.confidence_correct).sum(-1)
+    return _mean_or_zero(confidence, groups.wrong.sum(-1), groups)
 
 
-@by_convention
-def underconfidence(
-    probs: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Any = None,
-    class_dim: int = 1,
-    ignore_index: int = -100,
-    validate: bool = True,
-) -> Tensor:
+@of_predictions(all_in_one)
+def underconfidence(groups: Groups) -> Tensor:
     """Mean uncertainty of the correct predictions, u(f) = E[1 - p | prediction = label].
 
     Zero where no prediction is correct; NaN where there is no sample. Args as in
-    `average_confidence`.
+    `calibration_error`.
 
     Example:
         >>> underconfidence(torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.tensor([0, 0]))
@@ -642,30 +575,13 @@ def underconfidence(
 
     Reference: Krothapalli & Abbott, Adaptive Label Smoothing (2020), Sec. 4.2.
     """
-    samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    return underconfidence_of_groups(group_by_bin(samples, 1))
+    correct = groups.correct.sum(-1)
+    return _mean_or_zero(correct - groups.confidence_correct.sum(-1), correct, groups)
 
 
 def accuracy_of_groups(groups: Groups) -> Tensor:
     """Share of correct predictions, (...)."""
     return groups.correct.sum(-1) / groups.count.sum(-1)
-
-
-def average_of_groups(groups: Groups) -> Tensor:
-    """Mean confidence, (...)."""
-    return groups.confidence.sum(-1) / groups.count.sum(-1)
-
-
-def overconfidence_of_groups(groups: Groups) -> Tensor:
-    """Mean confidence of wrong predictions, (...)."""
-    confidence = (groups.confidence - groups.confidence_correct).sum(-1)
-    return _mean_or_zero(confidence, groups.wrong.sum(-1), groups)
-
-
-def underconfidence_of_groups(groups: Groups) -> Tensor:
-    """Mean of 1 - confidence of correct predictions, (...)."""
-    correct = groups.correct.sum(-1)
-    return _mean_or_zero(correct - groups.confidence_correct.sum(-1), correct, groups)
 
 
 def _mean_or_zero(total: Tensor, count: Tensor, groups: Groups) -> Tensor:
@@ -743,17 +659,15 @@ def true_calibration_error(
 ) -> Tensor:
     """Calibration error against the known probability that each prediction is correct.
 
-    With q(c | x) the true posterior and y^ the predicted class, the prediction is correct with
-    probability q(y^ | x). Without bins (the default) the error is E|p(y^ | x) - q(y^ | x)|, sample
-    by sample: no label noise, and a model can't hide errors of opposite sign in one bin. With
-    `num_bins` it is the ECE in which every correctness is replaced by its expectation.
+    With q(c | x) the true posterior, a prediction y^ is correct with probability q(y^ | x). Without
+    bins the error is E|p(y^ | x) - q(y^ | x)|: no label noise, and errors of opposite sign can't
+    hide in one bin. With `num_bins` it is the ECE of expected instead of observed correctness.
 
     Args:
         probs: class probabilities.
         posterior: the true class probabilities, as the built-in scenes carry them.
         num_bins: number of bins, or None to compare sample by sample.
-        norm: mean, root mean square, or maximum of the gaps.
-        binning: bins of equal width, or of equal mass.
+        norm, binning: as in `calibration_error`.
         validate: check that rows sum to one.
 
     Shape:

@@ -22,13 +22,13 @@ from sfumato._core.seeds import draw_seed
 from sfumato._core.statistics import bin_index, clopper_pearson, row_weights
 from sfumato.metrics.calibration import (
     accuracy_of_groups,
-    average_of_groups,
+    average_confidence,
     class_bin_index,
     class_gaps,
     class_mass_index,
     error_of_bins,
-    overconfidence_of_groups,
-    underconfidence_of_groups,
+    overconfidence,
+    underconfidence,
 )
 from sfumato.metrics.groups import (
     Groups,
@@ -47,8 +47,8 @@ from sfumato.metrics.groups import (
 from sfumato.metrics.scores import (
     SCORES,
     accuracy_at_coverage_of_groups,
-    augrc_of_groups,
-    aurc_of_groups,
+    augrc,
+    aurc,
     split_of_losses,
     squared_errors,
     sum_losses,
@@ -328,11 +328,11 @@ def metrics_of_groups(groups: Groups, num_bins: int) -> dict[str, Tensor]:
         "ece": error_of_bins(bins, "l1"),
         "aece": error_of_bins(mass_bins(groups, num_bins), "l1"),
         "mce": error_of_bins(bins, "max"),
-        "overconfidence": overconfidence_of_groups(groups),
-        "underconfidence": underconfidence_of_groups(groups),
-        "average_confidence": average_of_groups(groups),
-        "aurc": aurc_of_groups(groups),
-        "augrc": augrc_of_groups(groups),
+        "overconfidence": overconfidence.of_groups(groups),
+        "underconfidence": underconfidence.of_groups(groups),
+        "average_confidence": average_confidence.of_groups(groups),
+        "aurc": aurc.of_groups(groups),
+        "augrc": augrc.of_groups(groups),
         "accuracy_at_80": accuracy_at_coverage_of_groups(groups, 0.8),
     }
 
@@ -694,30 +694,15 @@ def evaluate_predictions(
         (0.75, 0.35)
     """
     check_integer("resamples", resamples, low=0)
-    evaluation = _evaluation(
-        target,
-        logits,
-        probs,
-        num_bins,
-        class_dim,
-        ignore_index,
-        validate,
-        splits,
-        any_logits,
-        sample_weight,
-    )
+    options = (num_bins, class_dim, ignore_index, validate, splits, any_logits, sample_weight)
+    evaluation = _evaluation(target, logits, probs, *options)
     result: dict[str, Any] = dict(evaluation.measure())
-    if resamples:
-        check_resampling(evaluation.num_units, resamples, level)
-        draws = evaluation.resample(resamples, generator=generator, in_blocks=True)
-        result |= intervals_of(
-            result,
-            draws,
-            units=evaluation.num_units,
-            one_each=evaluation.is_exact,
-            level=level,
-        )
-    return result
+    if not resamples:
+        return result
+    units, is_exact = evaluation.num_units, evaluation.is_exact
+    check_resampling(units, resamples, level)
+    draws = evaluation.resample(resamples, generator=generator, in_blocks=True)
+    return result | intervals_of(result, draws, units=units, one_each=is_exact, level=level)
 
 
 @by_convention

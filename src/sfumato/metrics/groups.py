@@ -8,15 +8,16 @@ thousand bootstrap resamples are one piece of code.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from sfumato._core.checks import (
+    by_convention,
     check_class_indices,
     check_floating,
     classes_second,
@@ -66,36 +67,26 @@ def score(
     )
     # Labels are read as addresses by the kernel, so an ignored one must be a class too.
     label = label if valid is None else label.where(valid, 0)
-    read = _read_logits if from_logits else _read_probs
-    found = read(values, label)
-    if validate and not from_logits and not found.is_known_sound:
-        check_distribution("probs", predictions, valid=valid)
-    if validate and from_logits:
-        _check_rows(found.confidence.isfinite(), valid, _FINITE)
-    confidence, correct, log_likelihood, _ = found
+    if from_logits:
+        found = _read_logits(values, label)
+        if validate:
+            _check_rows(found.confidence.isfinite(), valid, _FINITE)
+    else:
+        found, is_sound = _read_probs(values, label)
+        if validate and not is_sound:
+            check_distribution("probs", predictions, valid=valid)
     weight = row_weights(sample_weight, target, ignore_index, is_stream=is_stream)
-    if valid is not None:
-        return Samples(confidence[valid], correct[valid], log_likelihood[valid], weight)
-    if confidence.ndim == 1:
-        return Samples(confidence, correct, log_likelihood, weight)
-    return Samples(confidence.flatten(), correct.flatten(), log_likelihood.flatten(), weight)
+    kept = (each.flatten() if valid is None else each[valid] for each in found[:3])
+    return Samples(*kept, weight)
 
 
-class _Readings(NamedTuple):
-    """`Samples` of all entries, in the shape of the target."""
-
-    confidence: Tensor
-    correct: Tensor
-    log_likelihood: Tensor
-    is_known_sound: bool = True  # nothing negative and the right sums, or nothing to check
-
-
-def _read_probs(probs: Tensor, label: Tensor) -> _Readings:
+def _read_probs(probs: Tensor, label: Tensor) -> tuple[Samples, bool]:
+    """`Samples` in the shape of the target, and whether every row is known to be a distribution."""
     found = read_distribution(probs, label)
     if found is None:
         top, own, correct = _compare_with_label(probs, label)
         own = own.where(~top.isnan(), torch.nan)  # a row with a NaN says nothing of any class
-        return _Readings(top, correct, own.log(), False)
+        return Samples(top, correct, own.log()), False
     low, high = (float(end) for end in found.sum.aminmax())
     is_sound = abs(low - 1) <= _DEFAULT_TOLERANCE and abs(high - 1) <= _DEFAULT_TOLERANCE
     is_sound = is_sound and float(found.smallest.amin()) >= 0
@@ -103,23 +94,24 @@ def _read_probs(probs: Tensor, label: Tensor) -> _Readings:
     if math.isnan(low):  # the kernel's largest value passes over a NaN
         known = ~found.sum.isnan()
         top, own = top.where(known, torch.nan), own.where(known, torch.nan)
-    return _Readings(top, found.correct, own.log(), is_sound)
+    return Samples(top, found.correct, own.log()), is_sound
 
 
-def _read_logits(logits: Tensor, label: Tensor) -> _Readings:
+def _read_logits(logits: Tensor, label: Tensor) -> Samples:
+    """`Samples` in the shape of the target."""
     plan = plan_pass(logits, label)
     if plan is not None:
         found = read_numbers(plan, wants_predicted=True)
         predicted = found.predicted_classes()
         log_top = found.of("top")
-        return _Readings(log_top.double().exp(), predicted == label, found.of("label"))
+        return Samples(log_top.double().exp(), predicted == label, found.of("label"))
     top, own, correct = _compare_with_label(logits, label)
     below = logits - top.unsqueeze(1)
     at_top = below == 0
     # Without the largest term, 1: in single precision 1 + rest can't tell 0.999999 from 0.9999999.
     rest = below.exp().masked_fill_(at_top, 0).sum(1) + (at_top.sum(1) - 1)
     log_top = -rest.log1p()
-    return _Readings(log_top.double().exp(), correct, own - top + log_top)
+    return Samples(log_top.double().exp(), correct, own - top + log_top)
 
 
 def _compare_with_label(values: Tensor, label: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -276,32 +268,41 @@ def _check_rows(
 
 
 @dataclass(frozen=True)
-class Groups:
-    """Predictions grouped by confidence, ascending; float64.
+class Bins:
+    """Predictions of each bin of a calibration error, (..., B) each; float64.
 
     Args:
-        count: number of predictions in each group.
+        count: number of predictions.
         correct: number of correct ones.
         confidence: sum of the confidences.
-        confidence_correct: sum of the confidences of the correct ones.
-        upper: the largest confidence that belongs to the group.
     """
 
-    count: Tensor  # (..., G)
-    correct: Tensor  # (..., G)
-    confidence: Tensor  # (..., G)
-    confidence_correct: Tensor  # (..., G)
-    upper: Tensor  # (G,)
-
-    @property
-    def wrong(self) -> Tensor:
-        """Number of wrong predictions in each group."""
-        return self.count - self.correct
+    count: Tensor
+    correct: Tensor
+    confidence: Tensor
 
     @property
     def gap(self) -> Tensor:
-        """Sum of confidence minus number of correct predictions, per group."""
+        """Sum of confidence minus number of correct predictions."""
         return self.confidence - self.correct
+
+
+@dataclass(frozen=True)
+class Groups(Bins):
+    """Predictions grouped by confidence, ascending.
+
+    Args:
+        confidence_correct: sum of the confidences of the correct ones, (..., G).
+        upper: the largest confidence that belongs to each group, (G,).
+    """
+
+    confidence_correct: Tensor
+    upper: Tensor
+
+    @property
+    def wrong(self) -> Tensor:
+        """Number of wrong predictions."""
+        return self.count - self.correct
 
 
 def group_by_value(samples: Samples) -> Groups:
@@ -322,6 +323,9 @@ def group_by_bin(samples: Samples, num_bins: int) -> Groups:
     return _group(samples, bin_index(samples.confidence, num_bins), edges)
 
 
+all_in_one = partial(group_by_bin, num_bins=1)
+
+
 def _group(samples: Samples, member: Tensor, upper: Tensor) -> Groups:
     confidence, correct = samples.confidence.double(), samples.correct.double()
     size = len(upper)
@@ -337,18 +341,54 @@ def _group(samples: Samples, member: Tensor, upper: Tensor) -> Groups:
     )
 
 
-@dataclass(frozen=True)
-class Bins:
-    """Sums over the bins of a calibration error, (..., B) each."""
+Value = TypeVar("Value")
+Value_co = TypeVar("Value_co", covariant=True)
 
-    count: Tensor
-    correct: Tensor
-    confidence: Tensor
+
+class OfPredictions(Protocol[Value_co]):
+    """A metric of predictions; `of_groups` is the same metric of groups (...), (...) each."""
 
     @property
-    def gap(self) -> Tensor:
-        """Sum of confidence minus number of correct predictions, per bin."""
-        return self.confidence - self.correct
+    def of_groups(self) -> Callable[[Groups], Value_co]: ...
+
+    def __call__(
+        self,
+        probs: Tensor,
+        target: Tensor,
+        *,
+        sample_weight: Any = None,
+        class_dim: int = 1,
+        ignore_index: int = -100,
+        validate: bool = True,
+    ) -> Value_co: ...
+
+
+def of_predictions(
+    group: Callable[[Samples], Groups],
+) -> Callable[[Callable[[Groups], Value]], OfPredictions[Value]]:
+    """Make a metric of groups one of predictions, which `group` puts together."""
+
+    def decorate(of_groups: Callable[[Groups], Value]) -> OfPredictions[Value]:
+        def metric(
+            probs: Tensor,
+            target: Tensor,
+            *,
+            sample_weight: Any = None,
+            class_dim: int = 1,
+            ignore_index: int = -100,
+            validate: bool = True,
+        ) -> Value:
+            given = (probs, target, class_dim, ignore_index, validate)
+            return of_groups(group(score(*given, sample_weight=sample_weight)))
+
+        # Not `wraps`, after which `help` would show the arguments of `of_groups`.
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(metric, name, getattr(of_groups, name))
+        found: Any = by_convention(metric)
+        found.of_groups = of_groups
+        return found  # type: ignore[no-any-return]
+
+    return decorate
 
 
 def width_bins(groups: Groups, num_bins: int) -> Bins:
@@ -420,7 +460,7 @@ def cells_per_unit(num_bins: int) -> int:
     return num_bins * -(-_CELLS // num_bins)
 
 
-def num_cells(cells: int) -> int:
+def _num_cells(cells: int) -> int:
     """Number of cells of the whole grid: `cells` - 1 uniform ones and the division of the last."""
     return cells - 1 + _ZOOM
 
@@ -444,46 +484,30 @@ def cell_index(confidence: Tensor, cells: int, *, dtype: torch.dtype) -> Tensor:
     The line through the uniform cells and the steeper one through the divided cell cross where
     the division begins, so the larger value is the right one.
     """
-    slope, start = _lines(cells, dtype, confidence.device)
-    cell = torch.addcmul(start, slope, confidence).amax(0).long()
-    return cell.clamp_(max=num_cells(cells) - 1)
+    lines = torch.tensor(
+        _cell_lines(cells, dtype), dtype=torch.float64, device=confidence.device
+    ).unsqueeze(2)
+    cell = torch.addcmul(lines[1], lines[0], confidence).amax(0).long()
+    return cell.clamp_(max=_num_cells(cells) - 1)
 
 
-class CellLines(NamedTuple):
-    """Slopes and starts of the line through the uniform cells and of that through the divided."""
-
-    slope: tuple[float, float]
-    start: tuple[float, float]
-
-
-def cell_lines(cells: int, dtype: torch.dtype) -> CellLines:
-    """The lines of `cell_index`: the number of a cell is the larger of start + slope p."""
+def _cell_lines(cells: int, dtype: torch.dtype) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Slopes and starts of both lines."""
     keep = 1 - edge_slack(dtype)
-    start = float((1 - cells) * (_ZOOM - 1))
-    return CellLines((cells * keep, cells * _ZOOM * keep), (0.0, start))
-
-
-@lru_cache(maxsize=64)
-def _lines(cells: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Slope and start, (2, 1) each."""
-    slope, start = (
-        torch.tensor(ends, dtype=torch.float64, device=device).unsqueeze(1)
-        for ends in cell_lines(cells, dtype)
-    )
-    return slope, start
+    return (cells * keep, cells * _ZOOM * keep), (0.0, float((1 - cells) * (_ZOOM - 1)))
 
 
 def empty_sums(cells: int) -> Tensor:
     """(2 G + 1, 2) zeros, for `cells` as given by `cells_per_unit`."""
-    return torch.zeros(2 * num_cells(cells) + 1, 2, dtype=torch.float64)
+    return torch.zeros(2 * _num_cells(cells) + 1, 2, dtype=torch.float64)
 
 
 def add_samples(sums: Tensor, samples: Samples, cells: int) -> None:
     """Add predictions to their cells, in place."""
     weight = samples.weight
     if weight is None and can_deposit(samples.confidence, sums):
-        lines = cell_lines(cells, samples.confidence.dtype)
-        deposit(*samples[:3], slope=lines.slope, start=lines.start, sums=sums)
+        slope, start = _cell_lines(cells, samples.confidence.dtype)
+        deposit(*samples[:3], slope=slope, start=start, sums=sums)
         return
     if lost := int(samples.confidence.isnan().sum()):
         raise ValueError(

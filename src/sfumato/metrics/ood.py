@@ -11,7 +11,7 @@ from sfumato._core.checks import by_convention, check_integer, to_outcomes, to_t
 from sfumato._core.seeds import draw_seed
 from sfumato.metrics.evaluate import check_resampling, draw_weights, intervals_of
 from sfumato.metrics.groups import Groups
-from sfumato.metrics.scores import augrc_of_groups, aurc_of_groups, auroc_of_groups
+from sfumato.metrics.scores import augrc, aurc, confidence_auroc
 
 _AT_A_TIME = 1_000_000  # weights
 _RATE = 0.95
@@ -114,7 +114,7 @@ class OODEvaluation:
         unknown = self._sum(torch.zeros_like(familiar), strange)
         separated = self._groups(known + unknown, known)
         found = {
-            "auroc": auroc_of_groups(separated),
+            "auroc": confidence_auroc.of_groups(separated),
             "fpr95": _false_positives(unknown, known),
             "aupr_out": _average_precision(unknown, known),
             "aupr_in": _average_precision(known.flip(1), unknown.flip(1)),
@@ -122,7 +122,7 @@ class OODEvaluation:
         if self.has_outcomes:
             right = self._sum(familiar * self._right, torch.zeros_like(strange))
             mixed = self._groups(known + unknown, right)
-            found |= {"aurc": aurc_of_groups(mixed), "augrc": augrc_of_groups(mixed)}
+            found |= {"aurc": aurc.of_groups(mixed), "augrc": augrc.of_groups(mixed)}
         return found
 
     def _sum(self, familiar: Tensor, strange: Tensor) -> Tensor:

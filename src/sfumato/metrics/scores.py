@@ -28,6 +28,7 @@ from sfumato.metrics.groups import (
     flat_rows,
     group_by_value,
     mean_of,
+    of_predictions,
     score,
 )
 
@@ -48,13 +49,8 @@ def accuracy(
     Equal probabilities rank in the order of their class index, as `argmax` has it.
 
     Args:
-        probs: class probabilities; (N, C) or (N, C, d1, ...).
-        target: class indices; (N,) or (N, d1, ...).
         top_k: how many classes may be named.
-        sample_weight: how often each sample counts, as in `calibration_error`.
-        class_dim: dimension of the classes.
-        ignore_index: label of entries that count for nothing.
-        validate: check that rows sum to one and labels are in range.
+        probs, target, sample_weight, class_dim, ignore_index, validate: as in `calibration_error`.
 
     Example:
         >>> probs = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]])
@@ -115,9 +111,7 @@ def brier_score(
     ignore_index: int = -100,
     validate: bool = True,
 ) -> Tensor:
-    """Mean over samples of sum_c (p_c - 1[y = c])^2, in [0, 2].
-
-    Args as in `accuracy`.
+    """Mean over samples of sum_c (p_c - 1[y = c])^2, in [0, 2]. Args as in `accuracy`.
 
     Example:
         >>> brier_score(torch.tensor([[0.5, 0.5], [0.75, 0.25]]), torch.tensor([0, 1]))
@@ -171,9 +165,7 @@ def brier_decomposition(
     With p_bc and f_bc the mean probability and the frequency of class c in bin b, n_bc its size:
     calibration = sum_bc n_bc/N (p_bc - f_bc)^2, refinement = sum_bc n_bc/N f_bc (1 - f_bc).
 
-    Args:
-        num_bins: number of equal-width bins for each class.
-        probs, target, sample_weight, class_dim, ignore_index, validate: as in `accuracy`.
+    Args as in `calibration_error`.
 
     Example:
         >>> probs = torch.tensor([[0.8, 0.2]]).repeat(10, 1)
@@ -240,9 +232,8 @@ def score_split(
     """Split a proper score into calibration and refinement by temperature scaling.
 
     refinement = min_T mean score(softmax(log p / T)), calibration = score - refinement. A proper
-    score is the sum of both parts for the best of all recalibrations; one temperature corrects most
-    of what can be corrected and, being one number, overfits nothing. The minimum is that of a
-    parabola through the best of 33 temperatures and its neighbours.
+    score is the sum of both for the best of all recalibrations; one temperature corrects most and
+    overfits nothing. Its minimum is that of a parabola through the best of 33 and its neighbours.
 
     Args:
         score: "nll" or "brier".
@@ -353,16 +344,8 @@ class RiskCoverage(NamedTuple):
     threshold: Tensor  # (T,)
 
 
-@by_convention
-def risk_coverage(
-    probs: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Any = None,
-    class_dim: int = 1,
-    ignore_index: int = -100,
-    validate: bool = True,
-) -> RiskCoverage:
+@of_predictions(group_by_value)
+def risk_coverage(groups: Groups) -> RiskCoverage:
     """Error rate of the predictions that are kept, for every threshold on the confidence.
 
     Args as in `accuracy`.
@@ -374,27 +357,13 @@ def risk_coverage(
 
     Reference: Geifman & El-Yaniv, Selective Classification for Deep Neural Networks (NIPS 2017).
     """
-    samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    return risk_coverage_of_groups(group_by_value(samples))
-
-
-def risk_coverage_of_groups(groups: Groups) -> RiskCoverage:
-    """The risk-coverage curve of grouped predictions."""
     kept, wrong = groups.count.flip(-1).cumsum(-1), groups.wrong.flip(-1).cumsum(-1)
     total = groups.count.sum(-1, keepdim=True)
     return RiskCoverage(kept / total, wrong / kept, groups.upper.flip(-1))
 
 
-@by_convention
-def aurc(
-    probs: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Any = None,
-    class_dim: int = 1,
-    ignore_index: int = -100,
-    validate: bool = True,
-) -> Tensor:
+@of_predictions(group_by_value)
+def aurc(groups: Groups) -> Tensor:
     """Area under the risk-coverage curve: mean over k of the error of the k most confident.
 
     AURC = 1/N sum_{k=1}^N risk_k. Equal confidences count as their average over all orders.
@@ -407,17 +376,9 @@ def aurc(
 
     Reference: Geifman et al., Bias-Reduced Uncertainty Estimation (ICLR 2019).
     """
-    samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    return aurc_of_groups(group_by_value(samples))
-
-
-def aurc_of_groups(groups: Groups) -> Tensor:
-    """`aurc` of grouped predictions, (...).
-
-    A group of m predictions with w wrong, after n0 more confident ones with w0 wrong, adds
-    sum_{k = n0+1}^{n0+m} (w0 + (k - n0) w/m) / k = w + (w0 - n0 w/m) (H(n0+m) - H(n0)),
-    with H the harmonic numbers: the average over all orders inside the group.
-    """
+    # m predictions with w wrong, after n0 more confident ones with w0 wrong, add
+    # sum_{k = n0+1}^{n0+m} (w0 + (k - n0) w/m) / k = w + (w0 - n0 w/m) (H(n0+m) - H(n0)),
+    # H the harmonic numbers.
     count, wrong = groups.count.flip(-1), groups.wrong.flip(-1)
     reached = count.cumsum(-1)
     before, wrong_before = reached - count, wrong.cumsum(-1) - wrong
@@ -427,16 +388,8 @@ def aurc_of_groups(groups: Groups) -> Tensor:
     return areas.sum(-1) / groups.count.sum(-1)
 
 
-@by_convention
-def excess_aurc(
-    probs: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Any = None,
-    class_dim: int = 1,
-    ignore_index: int = -100,
-    validate: bool = True,
-) -> Tensor:
+@of_predictions(group_by_value)
+def excess_aurc(groups: Groups) -> Tensor:
     """AURC less the least that any ranking of the same predictions could reach.
 
     Args as in `accuracy`.
@@ -450,34 +403,20 @@ def excess_aurc(
 
     Differs: the best area is the exact finite sum, not its limit r + (1 - r) ln(1 - r).
     """
-    samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    return excess_aurc_of_groups(group_by_value(samples))
-
-
-def excess_aurc_of_groups(groups: Groups) -> Tensor:
-    """`excess_aurc` of grouped predictions, (...)."""
     total, correct, wrong = (x.sum(-1) for x in (groups.count, groups.correct, groups.wrong))
     harmonic = torch.digamma(total + 1) - torch.digamma(correct + 1)
-    return aurc_of_groups(groups) - (wrong - correct * harmonic) / total
+    return aurc.of_groups(groups) - (wrong - correct * harmonic) / total
 
 
-@by_convention
-def augrc(
-    probs: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Any = None,
-    class_dim: int = 1,
-    ignore_index: int = -100,
-    validate: bool = True,
-) -> Tensor:
+@of_predictions(group_by_value)
+def augrc(groups: Groups) -> Tensor:
     """Area under the generalised risk-coverage curve: the mean risk of a silent failure.
 
     The generalised risk of a threshold is the share of all predictions that is accepted and wrong;
-    AUGRC is its mean over the coverage. In AURC the few most confident predictions weigh most
-    (the first is in every risk_k, with weight 1 / k); here every mistake weighs by how many
-    predictions are less confident: AUGRC = (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2, between 0
-    and 1/2. Equal confidences count as their average over all orders. Args as in `accuracy`.
+    AUGRC is its mean over the coverage. In AURC the few most confident predictions weigh most; here
+    every mistake weighs by how many predictions are less confident:
+    AUGRC = (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2, between 0 and 1/2. Equal confidences count
+    as their average over all orders. Args as in `accuracy`.
 
     Example:
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
@@ -487,12 +426,6 @@ def augrc(
     Reference: Traub et al., Overcoming Common Flaws in the Evaluation of Selective Classification
     Systems (NeurIPS 2024, arXiv 2407.01032).
     """
-    samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    return augrc_of_groups(group_by_value(samples))
-
-
-def augrc_of_groups(groups: Groups) -> Tensor:
-    """`augrc` of grouped predictions, (...): trapezoids of the wrong ones that are accepted."""
     count, wrong = groups.count.flip(-1), groups.wrong.flip(-1)
     middle = wrong.cumsum(-1) - wrong / 2
     return (count * middle).sum(-1) / groups.count.sum(-1).square()
@@ -511,11 +444,8 @@ def accuracy_at_coverage(
 ) -> Tensor:
     """Accuracy of the most confident share of the predictions.
 
-    Keeps ceil(coverage N) predictions; of equal confidences at the border, a proportional share.
-    Args as in `accuracy`, and:
-
-    Args:
-        coverage: share of the predictions that is kept, in (0, 1].
+    Keeps ceil(coverage N) predictions, coverage in (0, 1]; of equal confidences at the border, a
+    proportional share. Other Args as in `accuracy`.
 
     Example:
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
@@ -543,16 +473,8 @@ def accuracy_at_coverage_of_groups(groups: Groups, coverage: float) -> Tensor:
     return (accepted / kept).squeeze(-1).where(reached[..., -1] > 0, torch.nan)
 
 
-@by_convention
-def confidence_auroc(
-    probs: Tensor,
-    target: Tensor,
-    *,
-    sample_weight: Any = None,
-    class_dim: int = 1,
-    ignore_index: int = -100,
-    validate: bool = True,
-) -> Tensor:
+@of_predictions(group_by_value)
+def confidence_auroc(groups: Groups) -> Tensor:
     """Probability that a correct prediction is more confident than a wrong one.
 
     The area under the ROC curve of confidence as a detector of mistakes; ties count one half.
@@ -564,12 +486,6 @@ def confidence_auroc(
         >>> confidence_auroc(probs, torch.tensor([0, 0, 1, 1]))
         tensor(0.6667, dtype=torch.float64)
     """
-    samples = score(probs, target, class_dim, ignore_index, validate, sample_weight=sample_weight)
-    return auroc_of_groups(group_by_value(samples))
-
-
-def auroc_of_groups(groups: Groups) -> Tensor:
-    """`confidence_auroc` of grouped predictions, (...)."""
     below = groups.wrong.cumsum(-1) - groups.wrong / 2
     return (groups.correct * below).sum(-1) / (groups.correct.sum(-1) * groups.wrong.sum(-1))
 

@@ -18,7 +18,6 @@ from sfumato._core.checks import (
     check_matplotlib,
     check_number,
     float64_device,
-    numpy_to_tensor,
 )
 from sfumato._core.statistics import row_weights
 from sfumato.metrics.calibration import (
@@ -29,20 +28,20 @@ from sfumato.metrics.calibration import (
     ReliabilityBins,
     SignedError,
     accuracy_of_groups,
-    average_of_groups,
+    average_confidence,
     check_binning,
     class_cells,
     class_gaps,
     error_of_groups,
-    ks_error_of_groups,
+    ks_calibration_error,
     mass_error_bound,
     mass_gaps_of_cells,
-    overconfidence_of_groups,
+    overconfidence,
     reduce_classes,
     reliability_of_groups,
     signed_error_of_groups,
-    smooth_error_of_groups,
-    underconfidence_of_groups,
+    smooth_calibration_error,
+    underconfidence,
 )
 from sfumato.metrics.detection import check_bins, detection_sums, error_of_cells
 from sfumato.metrics.evaluate import (
@@ -55,6 +54,7 @@ from sfumato.metrics.evaluate import (
 )
 from sfumato.metrics.groups import (
     Groups,
+    OfPredictions,
     add_samples,
     as_tensors,
     cell_edges,
@@ -71,11 +71,11 @@ from sfumato.metrics.scores import (
     Score,
     ScoreSplit,
     accuracy_at_coverage_of_groups,
-    augrc_of_groups,
-    aurc_of_groups,
-    auroc_of_groups,
+    augrc,
+    aurc,
+    confidence_auroc,
     confusion_matrix,
-    excess_aurc_of_groups,
+    excess_aurc,
     iou_of_matrix,
     label_in_top,
     split_of_losses,
@@ -157,21 +157,6 @@ class PredictionMetric(Float64Metric):
             check_logit_values("preds", preds, instead="leave out from_logits=True")
         return preds, target
 
-    def rows(self, preds: Tensor, target: Tensor, *, softmax: bool = True) -> tuple[Tensor, Tensor]:
-        """`flat_rows` of a batch, read as the metric was told."""
-        return flat_rows(
-            *self.checked(preds, target),
-            from_logits=self.from_logits,
-            ignore_index=self.ignore_index,
-            validate=self.validate,
-            softmax=softmax,
-        )
-
-    def weight(self, sample_weight: Any, target: Any) -> Tensor | None:
-        """How often each of the `rows` counts; as given, since other batches share the scale."""
-        target = numpy_to_tensor(target)
-        return row_weights(sample_weight, target, self.ignore_index, is_stream=True)
-
 
 _MANY = 1e6  # samples, as which weights that are no counts are measured
 
@@ -179,11 +164,10 @@ _MANY = 1e6  # samples, as which weights that are no counts are measured
 class ConfidenceMetric(PredictionMetric):
     """Base of the metrics that need of each prediction its confidence and correctness only.
 
-    Counts and sums of confidences are kept for every cell of a fine grid, apart for wrong and
-    correct predictions, with the summed log likelihood: 0.5 MB however many predictions come. All
-    subclasses with the same grid share one state in a `MetricCollection` (one compute group), so
-    ten of them cost little more than one. Sums are float64 and add up over processes.
-    Subclasses name what they make `of` the groups, or write `measure`.
+    Each cell of a fine grid holds counts and sums of confidences, wrong and correct ones apart:
+    0.5 MB however many predictions come. Subclasses with the same grid share one state in a
+    `MetricCollection` (one compute group), so ten cost little more than one. They name the metric
+    that they are a stream `of`, or write `measure`.
 
     Args:
         num_bins: bin count whose edges must lie on the grid.
@@ -196,13 +180,14 @@ class ConfidenceMetric(PredictionMetric):
     def __init_subclass__(
         cls,
         *,
-        of: Callable[[Groups], Any] | None = None,
+        of: OfPredictions[Any] | Callable[[Groups], Any] | None = None,
         higher_is_better: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
         if of is not None:
-            cls.of, cls.higher_is_better = staticmethod(of), higher_is_better
+            cls.of = staticmethod(getattr(of, "of_groups", of))
+            cls.higher_is_better = higher_is_better
 
     @by_convention
     def __init__(self, *, num_bins: int = 15, **kwargs: Any) -> None:
@@ -241,13 +226,8 @@ class ConfidenceMetric(PredictionMetric):
             return groups
         # Curves and coverages go over samples one by one, and shares may sum to a single one.
         factor = _MANY / groups.count.sum()
-        return Groups(
-            factor * groups.count,
-            factor * groups.correct,
-            factor * groups.confidence,
-            factor * groups.confidence_correct,
-            groups.upper,
-        )
+        *sums, upper = vars(groups).values()
+        return Groups(*(factor * each for each in sums), upper)
 
     @property
     def _holds_shares(self) -> bool:
@@ -277,11 +257,9 @@ class ConfidenceMetric(PredictionMetric):
     ) -> Any:
         """Interval (low, high) of the metric, as if the predictions were independent.
 
-        Not for weights that are no counts: `evaluate_predictions` resamples such rows.
-        Exact (Clopper and Pearson) for accuracies, else a bootstrap.
-        The histogram is resampled, not the predictions: the count of every cell is drawn from a
-        Poisson distribution with its own mean. Pixels of one image are not independent; for them
-        `evaluate_predictions` draws whole images.
+        Exact (Clopper and Pearson) for accuracies, else a bootstrap that draws the count of every
+        cell from a Poisson distribution. For pixels, which depend on each other, and for weights
+        that are no counts, `evaluate_predictions` draws whole images or rows.
         """
         self._refuse_shares()
         groups = self.groups()
@@ -350,15 +328,15 @@ class NegativeLogLikelihood(ConfidenceMetric):
         return self.likelihood_interval(level)
 
 
-class AverageConfidence(ConfidenceMetric, of=average_of_groups):
+class AverageConfidence(ConfidenceMetric, of=average_confidence):
     """`average_confidence` of a stream."""
 
 
-class Overconfidence(ConfidenceMetric, of=overconfidence_of_groups, higher_is_better=False):
+class Overconfidence(ConfidenceMetric, of=overconfidence, higher_is_better=False):
     """`overconfidence` of a stream."""
 
 
-class Underconfidence(ConfidenceMetric, of=underconfidence_of_groups, higher_is_better=False):
+class Underconfidence(ConfidenceMetric, of=underconfidence, higher_is_better=False):
     """`underconfidence` of a stream."""
 
 
@@ -473,7 +451,7 @@ class SignedCalibrationError(ConfidenceMetric):
         return signed_error_of_groups(groups, self.num_bins)
 
 
-class SmoothCalibrationError(ConfidenceMetric, of=smooth_error_of_groups, higher_is_better=False):
+class SmoothCalibrationError(ConfidenceMetric, of=smooth_calibration_error, higher_is_better=False):
     """`smooth_calibration_error` of a stream, in memory that doesn't grow.
 
     Example:
@@ -484,19 +462,19 @@ class SmoothCalibrationError(ConfidenceMetric, of=smooth_error_of_groups, higher
     """
 
 
-class KSCalibrationError(ConfidenceMetric, of=ks_error_of_groups, higher_is_better=False):
+class KSCalibrationError(ConfidenceMetric, of=ks_calibration_error, higher_is_better=False):
     """`ks_calibration_error` of a stream; off by at most the mass of one cell."""
 
 
-class AURC(ConfidenceMetric, of=aurc_of_groups, higher_is_better=False):
+class AURC(ConfidenceMetric, of=aurc, higher_is_better=False):
     """`aurc` of a stream; predictions of one cell count as equally confident."""
 
 
-class AUGRC(ConfidenceMetric, of=augrc_of_groups, higher_is_better=False):
+class AUGRC(ConfidenceMetric, of=augrc, higher_is_better=False):
     """`augrc` of a stream; predictions of one cell count as equally confident."""
 
 
-class ExcessAURC(ConfidenceMetric, of=excess_aurc_of_groups, higher_is_better=False):
+class ExcessAURC(ConfidenceMetric, of=excess_aurc, higher_is_better=False):
     """`excess_aurc` of a stream; predictions of one cell count as equally confident."""
 
 
@@ -514,11 +492,58 @@ class AccuracyAtCoverage(ConfidenceMetric):
         return accuracy_at_coverage_of_groups(groups, self.coverage)
 
 
-class ConfidenceAUROC(ConfidenceMetric, of=auroc_of_groups, higher_is_better=True):
+class ConfidenceAUROC(ConfidenceMetric, of=confidence_auroc, higher_is_better=True):
     """`confidence_auroc` of a stream; predictions of one cell count as equally confident."""
 
 
-class StreamingScoreSplit(PredictionMetric):
+class RowMetric(PredictionMetric):
+    """Base of the metrics that are `of_sums` of sums over the rows of predictions.
+
+    Args:
+        kwargs: `from_logits`, `ignore_index`, `validate`, `any_logits`, and torchmetrics' own.
+    """
+
+    reads_softmax: ClassVar[bool] = True
+
+    def add_sums(self, name: str, *shape: int) -> None:
+        """Add the state: float64 sums, and how many rows they are of."""
+        # A collection merges metrics whose states have one name and agree after a batch.
+        self.state = name
+        self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+        zero = torch.zeros((), dtype=torch.float64)
+        self.add_state(f"{name}_count", zero, dist_reduce_fx="sum")
+
+    def update(self, preds: Tensor, target: Tensor, sample_weight: Any = None) -> None:
+        """Add a batch: preds (N, C, ...), target (N, ...), how often each sample counts (N,)."""
+        preds, target = self.checked(preds, target)
+        rows, labels = flat_rows(
+            preds,
+            target,
+            from_logits=self.from_logits,
+            ignore_index=self.ignore_index,
+            validate=self.validate,
+            softmax=self.reads_softmax,
+        )
+        # As given, since other batches share the scale.
+        weight = row_weights(sample_weight, target, self.ignore_index, is_stream=True)
+        getattr(self, self.state).add_(self.sum_of(rows, labels, weight))
+        counted = len(labels) if weight is None else weight.sum()
+        getattr(self, f"{self.state}_count").add_(counted)
+
+    def sum_of(self, rows: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        """What a batch adds to the sums."""
+        raise NotImplementedError
+
+    def of_sums(self, sums: Tensor, count: Tensor) -> Any:
+        """The value of the metric."""
+        return sums / count
+
+    def compute(self) -> Any:
+        """The value of the metric for everything seen so far."""
+        return self.of_sums(getattr(self, self.state), getattr(self, f"{self.state}_count"))
+
+
+class StreamingScoreSplit(RowMetric):
     """`score_split` of a stream, exactly: 33 sums.
 
     Args:
@@ -527,29 +552,23 @@ class StreamingScoreSplit(PredictionMetric):
     """
 
     higher_is_better = False
-    score_sums: Tensor
+    reads_softmax = False
 
     def __init__(self, *, score: Score = "nll", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_choice("score", score, SCORES)
         self.score: Score = score
-        zeros = torch.zeros(len(LOG_TEMPERATURES) + 1, dtype=torch.float64)  # the last counts
-        self.add_state("score_sums", zeros, dist_reduce_fx="sum")
+        self.add_sums(f"{score}_sums", len(LOG_TEMPERATURES))
 
-    def update(self, preds: Tensor, target: Tensor, sample_weight: Any = None) -> None:
-        """Add a batch: preds (N, C, ...), target (N, ...), how often each sample counts (N,)."""
-        rows, labels = self.rows(preds, target, softmax=False)
-        weight = self.weight(sample_weight, target)
+    def sum_of(self, rows: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
         sums = sum_losses(rows, labels, are_logits=self.from_logits, weight=weight)
-        self.score_sums[:-1] += sums[0, SCORES.index(self.score)]
-        self.score_sums[-1] += len(labels) if weight is None else weight.sum()
+        return sums[0, SCORES.index(self.score)]
 
-    def compute(self) -> ScoreSplit:
-        """The parts of everything seen so far."""
-        return split_of_losses(self.score_sums[:-1] / self.score_sums[-1])
+    def of_sums(self, sums: Tensor, count: Tensor) -> ScoreSplit:
+        return split_of_losses(sums / count)
 
 
-class TopKAccuracy(PredictionMetric):
+class TopKAccuracy(RowMetric):
     """Top-k `accuracy` of a stream.
 
     Args:
@@ -569,23 +588,14 @@ class TopKAccuracy(PredictionMetric):
         super().__init__(**kwargs)
         check_integer("top_k", top_k, low=1)
         self.top_k = top_k
-        # Collections merge metrics whose states agree after one batch; top-1 and top-5 may.
-        self.state = f"top{top_k}_hits"
-        self.add_state(self.state, torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_sums(f"top{top_k}_hits")
 
-    def update(self, preds: Tensor, target: Tensor, sample_weight: Any = None) -> None:
-        """Add a batch: preds (N, C, ...), target (N, ...), how often each sample counts (N,)."""
-        rows, labels = self.rows(preds, target)
-        hits, weight = label_in_top(rows, labels, self.top_k), self.weight(sample_weight, target)
-        counts = torch.ones_like(hits, dtype=torch.float64) if weight is None else weight
-        getattr(self, self.state).add_(torch.stack([(hits * counts).sum(), counts.sum()]))
-
-    def compute(self) -> Tensor:
-        hits, total = getattr(self, self.state)
-        return hits / total
+    def sum_of(self, rows: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        hits = label_in_top(rows, labels, self.top_k)
+        return hits.sum() if weight is None else (hits * weight).sum()
 
 
-class BrierScore(PredictionMetric):
+class BrierScore(RowMetric):
     """`brier_score` of a stream.
 
     Args:
@@ -599,27 +609,17 @@ class BrierScore(PredictionMetric):
     """
 
     higher_is_better = False
-    brier_sum: Tensor
-    brier_count: Tensor
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        zero = torch.zeros((), dtype=torch.float64)
-        self.add_state("brier_sum", zero, dist_reduce_fx="sum")
-        self.add_state("brier_count", zero.clone(), dist_reduce_fx="sum")
+        self.add_sums("brier")
 
-    def update(self, preds: Tensor, target: Tensor, sample_weight: Any = None) -> None:
-        """Add a batch: preds (N, C, ...), target (N, ...), how often each sample counts (N,)."""
-        rows, labels = self.rows(preds, target)
-        errors, weight = squared_errors(rows, labels), self.weight(sample_weight, target)
-        self.brier_sum += errors.sum() if weight is None else errors @ weight
-        self.brier_count += len(labels) if weight is None else weight.sum()
-
-    def compute(self) -> Tensor:
-        return self.brier_sum / self.brier_count
+    def sum_of(self, rows: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
+        errors = squared_errors(rows, labels)
+        return errors.sum() if weight is None else errors @ weight
 
 
-class ClasswiseCalibrationError(PredictionMetric):
+class ClasswiseCalibrationError(RowMetric):
     """`classwise_calibration_error` of a stream; exact, C x B sums in memory.
 
     Bins of equal mass are cut from 4,000 cells for each class (96 kB): probabilities of one cell
@@ -639,7 +639,6 @@ class ClasswiseCalibrationError(PredictionMetric):
     """
 
     higher_is_better = False
-    class_count: Tensor
 
     @by_convention
     def __init__(
@@ -656,35 +655,24 @@ class ClasswiseCalibrationError(PredictionMetric):
         check_integer("num_bins", num_bins, low=1)
         check_choice("binning", binning, ("width", "mass"))
         check_choice("reduction", reduction, ("mean", "none"))
-        self.num_classes = num_classes
-        self.num_bins = num_bins
+        self.num_classes, self.num_bins = num_classes, num_bins
         self.binning: Binning = binning
         self.reduction: Reduction = reduction
-        size = (num_bins,) if binning == "width" else (CELLS, 3)
-        # Collections merge metrics whose states have one name and agree after a batch.
-        self.state = "class_gap" if binning == "width" else "class_cells"
-        sums = torch.zeros(num_classes, *size, dtype=torch.float64)
-        self.add_state(self.state, sums, dist_reduce_fx="sum")
-        self.add_state("class_count", sums.new_zeros(()), dist_reduce_fx="sum")
+        if binning == "width":
+            self.add_sums("class_gap", num_classes, num_bins)
+        else:
+            self.add_sums("class_cells", num_classes, CELLS, 3)
 
-    def update(self, preds: Tensor, target: Tensor, sample_weight: Any = None) -> None:
-        """Add a batch: preds (N, C, ...), target (N, ...), how often each sample counts (N,)."""
-        rows, labels = self.rows(preds, target)
-        weight = self.weight(sample_weight, target)
+    def sum_of(self, rows: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
         if rows.shape[1] != self.num_classes:
             raise ValueError(f"preds have {rows.shape[1]} classes, not {self.num_classes}")
-        sums = getattr(self, self.state)
-        if self.binning == "width":
-            sums += class_gaps(rows, labels, self.num_bins, weight=weight)
-        else:
-            sums += class_cells(rows, labels, weight)
-        self.class_count += len(labels) if weight is None else weight.sum()
-
-    def compute(self) -> Tensor:
-        gaps = getattr(self, self.state)
         if self.binning == "mass":
-            gaps = mass_gaps_of_cells(gaps, self.num_bins)
-        return reduce_classes(gaps, self.class_count, self.reduction)
+            return class_cells(rows, labels, weight)
+        return class_gaps(rows, labels, self.num_bins, weight=weight)
+
+    def of_sums(self, sums: Tensor, count: Tensor) -> Tensor:
+        gaps = sums if self.binning == "width" else mass_gaps_of_cells(sums, self.num_bins)
+        return reduce_classes(gaps, count, self.reduction)
 
 
 class MeanIoU(Float64Metric):

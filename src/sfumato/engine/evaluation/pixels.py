@@ -28,8 +28,8 @@ from sfumato.metrics.evaluate import check_resampling, draw_weights, intervals_o
 from sfumato.metrics.groups import Groups, mass_bins, score
 from sfumato.metrics.scores import (
     accuracy_at_coverage_of_groups,
-    augrc_of_groups,
-    aurc_of_groups,
+    augrc,
+    aurc,
 )
 from sfumato.predictions import MCDropout, TemporalSmoother
 
@@ -131,8 +131,8 @@ class PixelSums:
             "ece": self._ece(every),
             "aece": self._aece(ranks),
             "mean_iou": iou.nanmean(-1),
-            "aurc": aurc_of_groups(_groups(ranks)),
-            "augrc": augrc_of_groups(_groups(ranks)),
+            "aurc": aurc.of_groups(_groups(ranks)),
+            "augrc": augrc.of_groups(_groups(ranks)),
             "accuracy_at_80": accuracy_at_coverage_of_groups(_groups(ranks), 0.8),
             "consistency": frames[..., 0] / frames[..., 1],  # Eq. (38)
             "label_consistency": frames[..., 2] / frames[..., 3],
