@@ -43,9 +43,10 @@ def _copy(folder: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src/sfumato", folder / "src/sfumato", ignore=ignored)
     shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=ignored)
-    for name in ("conftest.py", "contracts/test_losses.py"):
-        (folder / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "tests" / name, folder / "tests" / name)
+    oracle = "tools/endurance/loss_references.py"
+    for name in ("tests/conftest.py", "tests/contracts/test_losses.py", oracle):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
     shutil.copy(ROOT / "pyproject.toml", folder)
     (folder / "tests/test_seen.py").write_text(SEEN)
 
@@ -279,7 +280,7 @@ def _apply(kind: str, path: Path, text: str) -> None:
 def test_the_worked_example(tmp_path: Path) -> None:
     _copy(tmp_path)
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    assert [kind for kind, _, _ in blocks] == ["file", "line", "line", "file"]
+    assert [kind for kind, _, _ in blocks] == ["file", "line", "line", "line", "file"]
     for kind, path, text in blocks:
         _apply(kind, tmp_path / path, text)
     tests = ["tests/labels/test_poly.py", "tests/test_seen.py", "src/sfumato/labels/poly.py"]
@@ -289,7 +290,7 @@ def test_the_worked_example(tmp_path: Path) -> None:
 
 
 def _tested(folder: Path, *arguments: str) -> str:
-    places = [str(folder / "src"), str(folder / "benchmarks")]
+    places = [str(folder / "src"), str(folder / "benchmarks"), str(folder)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
     command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-rA"]
     done = subprocess.run(

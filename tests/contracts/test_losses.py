@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from torch import Tensor, nn
 
 from sfumato import labels
 from sfumato.engine.config.components import components
+from tools.endurance.loss_references import parts_of, reduced, stands_at_kink
 
 Batch = tuple[
     Tensor, Tensor, Tensor
@@ -30,6 +31,7 @@ class Loss(NamedTuple):
         is_conservative: its gradient is that of its value.
         is_ordered: depends on the order of the entries.
         reads_neighbours: the labels around an entry matter.
+        reference: its name in the oracle, and the options there.
     """
 
     call: Callable[..., Tensor]
@@ -39,6 +41,7 @@ class Loss(NamedTuple):
     is_conservative: bool = True
     is_ordered: bool = False
     reads_neighbours: bool = False
+    reference: tuple[str, dict[str, Any]] = ("", {})
 
 
 def _simple(function: Callable[..., Tensor], **fixed: Any) -> Callable[..., Tensor]:
@@ -54,7 +57,8 @@ def _from_table(name: str, **fixed: Any) -> Loss:
     is_conservative = getattr(part.build, "is_conservative", True)
     if part.remembers_samples({}):
         # Its function takes what its module remembers of each sample, and so needs no labels.
-        return Loss(partial(function, **fixed), is_conservative=is_conservative)
+        call = partial(function, **fixed)
+        return Loss(call, is_conservative=is_conservative, reference=(name, fixed))
     return Loss(
         _simple(function, **fixed),
         None if part.takes("num_classes") else partial(part.build, **fixed),
@@ -62,6 +66,7 @@ def _from_table(name: str, **fixed: Any) -> Loss:
         is_shift_invariant=getattr(part.build, "is_shift_invariant", True),
         is_conservative=is_conservative,
         reads_neighbours=getattr(part.build, "reads_neighbours", False),
+        reference=(name, fixed),
     )
 
 
@@ -94,7 +99,12 @@ LOSSES |= {
     ),
     "acls, adaptive only": _from_table("acls", margin=2.0, condition="always"),
     "acls, conditional only": _from_table("acls", margin=2.0, smoothing="constant"),
-    "acls, ranking": Loss(_ranked_acls, is_conservative=False, is_ordered=True),
+    "acls, ranking": Loss(
+        _ranked_acls,
+        is_conservative=False,
+        is_ordered=True,
+        reference=("acls", {"margin": 2.0, "condition": "ranking"}),
+    ),
 }
 
 # All losses as modules, with what a study would tell them.
@@ -151,6 +161,23 @@ def _value_and_gradient(loss: Loss, batch: Batch, **options: Any) -> tuple[Tenso
 
 def _rows(tensor: Tensor, classes: int | None = None) -> Tensor:
     return tensor.flatten() if classes is None else tensor.movedim(1, -1).reshape(-1, classes)
+
+
+@every_loss
+@a_few
+@given(batch=batches())
+def test_value_and_gradient_are_those_of_the_oracle(name: str, batch: Batch) -> None:
+    known, fixed = LOSSES[name].reference
+    logits, target, extra = batch
+    logits = logits.clone().requires_grad_()
+    parts, valid = parts_of(known, logits, target, extra=extra, **fixed)
+    assume(not stands_at_kink(parts, 1e-7))
+    for reduction in ("mean", "none"):
+        expected = reduced(parts, reduction, valid)
+        (slope,) = torch.autograd.grad(expected.sum(), logits, retain_graph=True)
+        value, gradient = _value_and_gradient(LOSSES[name], batch, reduction=reduction)
+        torch.testing.assert_close(value, expected.detach())
+        torch.testing.assert_close(gradient, slope)
 
 
 @every_loss

@@ -10,21 +10,15 @@ import torch
 from torch import Tensor
 
 from sfumato.labels import CALSLoss, cals_loss, cals_penalty, cross_entropy_loss
+from tools.endurance.loss_references import penalty_of
 
 
-def test_against_loop_of_the_released_form() -> None:
+def test_against_reference() -> None:
     logits = 5 * torch.randn(8, 4, dtype=torch.float64)
     multipliers = torch.tensor([0.0, 0.3, 1e-6, 2.0], dtype=torch.float64)
-    rho, margin = 1.5, 3.0
-    expected = []
-    for z in logits.numpy():
-        total = 0.0
-        for k in range(4):
-            h, multiplier = (max(z) - z[k] - margin) / margin, float(multipliers[k])
-            x = multiplier + rho * h
-            total += ((x**2 if x >= 0 else 0.0) - multiplier**2) / (2 * rho)
-        expected.append(total)
-    found = cals_penalty(logits, multipliers=multipliers, rho=rho, margin=margin, reduction="none")
+    options: dict[str, Any] = {"multipliers": multipliers, "rho": 1.5, "margin": 3.0}
+    found = cals_penalty(logits, **options, reduction="none")
+    expected = penalty_of("cals", logits, **options, reduction="none")
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 

@@ -18,26 +18,9 @@ from sfumato.labels.crl import (
     crl_loss,
     ranking_penalty,
 )
+from tools.endurance.loss_references import penalty_of
 
 KINDS: list[ConfidenceKind] = ["softmax", "margin", "entropy"]
-
-
-def pair_loop(probs: np.ndarray, correctness: np.ndarray, kind: str) -> float:
-    """The hinge of every sample with the next one, the last with the first."""
-    total = 0.0
-    confidence = []
-    for p in probs:
-        first, second = sorted(p)[-1], sorted(p)[-2]
-        negative_entropy = sum(x * math.log(x) for x in p) / math.log(len(p))
-        values = {"softmax": first, "margin": first - second, "entropy": negative_entropy}
-        confidence.append(values[kind])
-    for i in range(len(probs)):
-        j = (i + 1) % len(probs)
-        lead = correctness[i] - correctness[j]
-        if lead != 0:
-            sign = 1 if lead > 0 else -1
-            total += max(0.0, -sign * (confidence[i] - confidence[j]) + abs(lead))
-    return total / len(probs)
 
 
 def batch(*shape: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, ...]:
@@ -55,11 +38,11 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_pair_loop(kind: ConfidenceKind) -> None:
+def test_against_reference(kind: ConfidenceKind) -> None:
     logits, target, correctness = batch(11, 5)
-    expected = pair_loop(logits.softmax(1).numpy(), correctness.numpy(), kind)
+    expected = penalty_of("crl", logits, target, extra=correctness, confidence=kind)
     value = ranking_penalty(logits, target, correctness, confidence=kind)
-    assert value.item() == pytest.approx(expected)
+    assert value.item() == pytest.approx(expected.item())
 
 
 @pytest.mark.parametrize("case", ["crl", "crl_fresh"])

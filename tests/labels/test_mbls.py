@@ -15,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from sfumato.labels import MbLSLoss, cross_entropy_loss, margin_penalty, mbls_loss
+from tools.endurance.loss_references import penalty_of
 
 
 def test_by_hand() -> None:
@@ -26,12 +27,10 @@ def test_by_hand() -> None:
     torch.testing.assert_close(logits.grad, torch.tensor([[2.0, -1.0, -1.0]]) / 3)
 
 
-def test_against_loop() -> None:
+def test_against_reference() -> None:
     logits = torch.randn(6, 5, dtype=torch.float64) * 4
-    expected = [
-        sum(max(0.0, max(z) - each - 3.0) for each in z) / 5 for z in logits.numpy().tolist()
-    ]
     values = margin_penalty(logits, margin=3.0, reduction="none")
+    expected = penalty_of("mbls", logits, margin=3.0, weight=1.0, reduction="none")
     np.testing.assert_allclose(values, expected, rtol=1e-12)
 
 

@@ -13,18 +13,15 @@ from sfumato.labels import (
     online_label_smoothing_loss,
     smooth_labels,
 )
+from tools.endurance.loss_references import reference
 
 
-def test_against_loop() -> None:
+def test_against_reference() -> None:
     logits = 3 * torch.randn(8, 4, dtype=torch.float64)
     target, soft = torch.randint(0, 4, (8,)), torch.randn(4, 4, dtype=torch.float64).softmax(1)
-    expected = []
-    for z, y in zip(logits.numpy(), target.tolist(), strict=True):
-        log_p = z - np.log(np.exp(z).sum())
-        expected.append(-0.3 * log_p[y] - 0.7 * sum(soft[y].numpy() * log_p))
-    found = online_label_smoothing_loss(
-        logits, target, soft_labels=soft, weight=0.3, reduction="none"
-    )
+    options = {"soft_labels": soft, "weight": 0.3, "reduction": "none"}
+    expected = reference("online_label_smoothing", logits, target, **options)
+    found = online_label_smoothing_loss(logits, target, **options)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 

@@ -1,19 +1,22 @@
-"""Every loss once more, entry by entry in float64 and as plainly as its equation is written.
+"""Every loss once more, in float64 and as plainly as its equation is written: the one oracle.
 
-Nothing of `sfumato` is used. A reference takes the logits z (M, C) of the entries that count, their
-targets q (M, C) and what the drawn options say, and gives `Parts`.
+Nothing of `sfumato` is used. The tests of each loss, `tests/contracts/test_losses.py` and the
+stress test compare values and gradients with `reference`. A function of `REFERENCES` takes the
+logits z (M, C) of the entries that count, their targets q (M, C) and options, and gives `Parts`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 Options = dict[str, Any]
+IGNORED = -100
 
 
 class Parts(NamedTuple):
@@ -30,6 +33,16 @@ class Parts(NamedTuple):
     penalty: Tensor | float = 0.0
     weight: Tensor | None = None
     kinks: tuple[Tensor, ...] = ()
+
+
+Equation = Callable[[Tensor, Tensor, Options], Parts]
+REFERENCES: dict[str, Equation] = {}
+
+
+def oracle(equation: Equation) -> Equation:
+    """Make an equation the oracle of the loss of that name."""
+    REFERENCES[equation.__name__] = equation
+    return equation
 
 
 def _log_probs(z: Tensor) -> Tensor:
@@ -58,14 +71,17 @@ def _fidelity(z: Tensor, q: Tensor, options: Options) -> Parts:
     return Parts(fit)
 
 
+@oracle
 def cross_entropy(z: Tensor, q: Tensor, options: Options) -> Parts:
     return _fidelity(z, q, options)
 
 
+@oracle
 def focal(z: Tensor, q: Tensor, options: Options) -> Parts:
     return _focal(z, q, options, torch.full((len(z),), options.get("gamma", 3.0)).to(z))
 
 
+@oracle
 def flsd(z: Tensor, q: Tensor, options: Options) -> Parts:
     p, gamma = z.softmax(1).detach(), options.get("gamma", 3.0)
     if options.get("rule", "released") == "paper":
@@ -92,6 +108,7 @@ def _focal(z: Tensor, q: Tensor, options: Options, exponent: Tensor) -> Parts:
     return Parts(values * mine, weight=mine)
 
 
+@oracle
 def ecp(z: Tensor, q: Tensor, options: Options) -> Parts:
     log_p = _log_probs(z)
     entropy = (log_p.exp() * log_p).sum(1)
@@ -100,35 +117,51 @@ def ecp(z: Tensor, q: Tensor, options: Options) -> Parts:
     )
 
 
+@oracle
 def mbls(z: Tensor, q: Tensor, options: Options) -> Parts:
     distance = z.amax(1, keepdim=True) - z - options.get("margin", 10.0)
     penalty = options.get("weight", 0.1) * distance.relu().mean(1)
     return _fidelity(z, q, options)._replace(penalty=penalty, kinks=(distance,))
 
 
+@oracle
 def maxsup(z: Tensor, q: Tensor, options: Options) -> Parts:
     penalty = options.get("weight", 0.1) * (z.amax(1) - z.mean(1))
     return _fidelity(z, q, options)._replace(penalty=penalty)
 
 
+@oracle
 def acls(z: Tensor, q: Tensor, options: Options) -> Parts:
     margin, form = options.get("margin", 10.0), options.get("form", "paper")
-    top, low = z.amax(1), z.amin(1)
-    others = (top.detach().unsqueeze(1) - z - margin).relu().square().sum(1)
+    condition = options.get("condition", "margin")
+    power = 1 if options.get("smoothing", "adaptive") == "constant" else 2
+
+    def cost(distance: Tensor) -> Tensor:
+        return (distance.relu() if condition == "margin" else distance) ** power
+
+    top, low = z.amax(1, keepdim=True), z.amin(1)
+    below = top.detach() - z - margin
+    others = cost(below).scatter(1, z.argmax(1, keepdim=True), 0.0).sum(1)
     if form == "released":
-        is_top = z == top.unsqueeze(1)
-        first = torch.where(is_top, (z - margin).relu().square(), 0.0).sum(1)
-        kink = top - margin
+        kink = top.squeeze(1) - margin
+        first = torch.where(z == top, cost(z - margin), 0.0).sum(1)
     else:
-        kink = top - (low.detach() if form == "gradient" else low) - margin
-        first = kink.relu().square()
+        kink = top.squeeze(1) - (low.detach() if form == "gradient" else low) - margin
+        first = cost(kink)
     share = options.get("other_weight", 0.01) / (z.shape[1] - 1)
     penalty = options.get("predicted_weight", 0.1) * first + share * others
-    if form == "gradient":
+    if form == "gradient" and power == 2:
         penalty = penalty / 2
-    return _fidelity(z, q, options)._replace(penalty=penalty, kinks=(kink,))
+    if condition == "ranking":
+        known, confidence = options["extra"], z.softmax(1).amax(1).detach()
+        lead, gap = known - known.roll(-1), confidence - confidence.roll(-1)
+        penalty = torch.where(lead * gap < 0, penalty, 0.0)
+    kinks = (kink,) if power == 2 else (kink, below)
+    # Its `smoothing` is no amount.
+    return _fidelity(z, q, {**options, "smoothing": 0.0})._replace(penalty=penalty, kinks=kinks)
 
 
+@oracle
 def mdca(z: Tensor, q: Tensor, options: Options) -> Parts:
     gap = z.softmax(1).mean(0) - q.mean(0)
     penalty = options.get("weight", 1.0) * gap.abs().mean()
@@ -136,6 +169,7 @@ def mdca(z: Tensor, q: Tensor, options: Options) -> Parts:
     return _fidelity(z, q, options)._replace(penalty=penalty, kinks=(kink,))
 
 
+@oracle
 def mmce(z: Tensor, q: Tensor, options: Options) -> Parts:
     p, predicted = z.softmax(1).amax(1), z.argmax(1)
     right = (predicted == q.argmax(1)).to(z)
@@ -155,6 +189,7 @@ def mmce(z: Tensor, q: Tensor, options: Options) -> Parts:
     return fidelity._replace(penalty=penalty, kinks=(pairs, 100 * square.detach()))
 
 
+@oracle
 def cpc(z: Tensor, q: Tensor, options: Options) -> Parts:
     classes, label = z.shape[1], q.argmax(1)
     first, second = z.new_zeros(len(z)), z.new_zeros(len(z))
@@ -174,6 +209,7 @@ def cpc(z: Tensor, q: Tensor, options: Options) -> Parts:
     return _fidelity(z, q, options)._replace(penalty=penalty)
 
 
+@oracle
 def crl(z: Tensor, q: Tensor, options: Options) -> Parts:
     known, kind = options["extra"], options.get("confidence", "softmax")
     p = z.softmax(1)
@@ -191,6 +227,7 @@ def crl(z: Tensor, q: Tensor, options: Options) -> Parts:
     return _fidelity(z, q, options)._replace(penalty=penalty, kinks=kinks)
 
 
+@oracle
 def cape(z: Tensor, q: Tensor, options: Options) -> Parts:
     known, log_p = options["extra"], _log_probs(z)
     top = log_p.argmax(1, keepdim=True)
@@ -199,6 +236,7 @@ def cape(z: Tensor, q: Tensor, options: Options) -> Parts:
     return _fidelity(z, q, options)._replace(penalty=options.get("weight", 1.0) * values)
 
 
+@oracle
 def normalised_cross_entropy(z: Tensor, q: Tensor, options: Options) -> Parts:
     log_p = _log_probs(z)
     mean = log_p.mean(1, keepdim=True)
@@ -212,6 +250,7 @@ def normalised_cross_entropy(z: Tensor, q: Tensor, options: Options) -> Parts:
     return _fidelity(z, q, options)._replace(penalty=normaliser)
 
 
+@oracle
 def dual_focal(z: Tensor, q: Tensor, options: Options) -> Parts:
     log_p, own = _log_probs(z), (z * q).sum(1, keepdim=True)
     is_below = z < own
@@ -223,6 +262,7 @@ def dual_focal(z: Tensor, q: Tensor, options: Options) -> Parts:
     return Parts(-_power(miss, options.get("gamma", 5.0)) * log_own)
 
 
+@oracle
 def bsce(z: Tensor, q: Tensor, options: Options) -> Parts:
     log_p, norm = _log_probs(z), options.get("norm", 2)
     # Not 1 - p, which has lost the last places where p is nearly 1.
@@ -234,6 +274,7 @@ def bsce(z: Tensor, q: Tensor, options: Options) -> Parts:
     return Parts(-weight * (q * log_p).sum(1), kinks=(apart,) if has_kinks else ())
 
 
+@oracle
 def adafocal(z: Tensor, q: Tensor, options: Options) -> Parts:
     log_p = (_log_probs(z) * q).sum(1)
     gammas, edges = options.get("gammas", torch.ones(1)), options.get("edges", torch.zeros(0))
@@ -244,6 +285,7 @@ def adafocal(z: Tensor, q: Tensor, options: Options) -> Parts:
     return Parts(values, kinks=(above,))
 
 
+@oracle
 def nacl(z: Tensor, q: Tensor, options: Options) -> Parts:
     apart = z - options["around"]
     penalty = options.get("weight", 0.1) * apart.abs().mean(1)
@@ -251,6 +293,7 @@ def nacl(z: Tensor, q: Tensor, options: Options) -> Parts:
     return _fidelity(z, q, options)._replace(penalty=penalty, kinks=(1000 * apart,))
 
 
+@oracle
 def cals(z: Tensor, q: Tensor, options: Options) -> Parts:
     rho, margin = options.get("rho", 1.0), options.get("margin", 10.0)
     multipliers = options.get("multipliers", torch.full(z.shape[1:], 1e-6)).to(z)
@@ -260,6 +303,7 @@ def cals(z: Tensor, q: Tensor, options: Options) -> Parts:
     return _fidelity(z, q, options)._replace(penalty=penalty)
 
 
+@oracle
 def online_label_smoothing(z: Tensor, q: Tensor, options: Options) -> Parts:
     if "soft_labels" not in options:
         return _fidelity(z, q, options)
@@ -275,24 +319,92 @@ def _power(base: Tensor, exponent: float | Tensor) -> Tensor:
     )
 
 
-REFERENCES: dict[str, Callable[[Tensor, Tensor, Options], Parts]] = {
-    "acls": acls,
-    "adafocal": adafocal,
-    "bsce": bsce,
-    "cals": cals,
-    "cape": cape,
-    "cpc": cpc,
-    "crl": crl,
-    "cross_entropy": cross_entropy,
-    "dual_focal": dual_focal,
-    "ecp": ecp,
-    "flsd": flsd,
-    "focal": focal,
-    "maxsup": maxsup,
-    "mbls": mbls,
-    "mdca": mdca,
-    "mmce": mmce,
-    "nacl": nacl,
-    "normalised_cross_entropy": normalised_cross_entropy,
-    "online_label_smoothing": online_label_smoothing,
-}
+def reference(
+    name: str, logits: Tensor, target: Tensor, *, reduction: str = "mean", **options: Any
+) -> Tensor:
+    """Return the value of a loss; options are those of its function, and those of `parts_of`."""
+    parts, valid = parts_of(name, logits, target, **options)
+    return reduced(parts, reduction, valid)
+
+
+def penalty_of(
+    name: str,
+    logits: Tensor,
+    target: Tensor | None = None,
+    *,
+    reduction: str = "mean",
+    **options: Any,
+) -> Tensor:
+    """Return what a loss adds to its fidelity."""
+    if target is None:
+        target = torch.zeros(logits.shape[:1] + logits.shape[2:], dtype=torch.int64)
+    parts, valid = parts_of(name, logits, target, **options)
+    return reduced(Parts(torch.zeros_like(parts.fit), parts.penalty), reduction, valid)
+
+
+def parts_of(
+    name: str,
+    logits: Tensor,
+    target: Tensor,
+    *,
+    extra: Tensor | None = None,
+    ignore_index: int = IGNORED,
+    **options: Any,
+) -> tuple[Parts, Tensor]:
+    """Return a loss before its reduction, and which entries count, (N, ...).
+
+    Args:
+        name: a key of `REFERENCES`.
+        logits: (N, C, ...) in float64.
+        target: class indices (N, ...), or soft targets like `logits`.
+        extra: correctness or accuracy of each entry (N, ...), for the losses that need it.
+        ignore_index: class index to skip.
+        options: those of the loss.
+    """
+    classes, is_soft = logits.shape[1], target.is_floating_point()
+    if is_soft:
+        targets = target.double().movedim(1, -1)
+        valid = torch.ones(targets.shape[:-1], dtype=torch.bool)
+    else:
+        valid = target != ignore_index
+        targets = torch.nn.functional.one_hot(target.where(valid, 0), classes).double()
+    rows = logits.movedim(1, -1)[valid]
+    if not len(rows):
+        return Parts(rows.sum(1)), valid
+    options = {**options, "is_hard": not is_soft, "around": _means_around(targets, valid)[valid]}
+    if extra is not None:
+        options["extra"] = extra[valid]
+    return REFERENCES[name](rows, targets[valid], options), valid
+
+
+def stands_at_kink(parts: Parts, near: float) -> bool:
+    """True where rounding may decide the derivative."""
+    return any(bool(((each.abs() < near) & (each != 0)).any()) for each in parts.kinks)
+
+
+def reduced(found: Parts, reduction: str, valid: Tensor) -> Tensor:
+    """Reduce a loss as its function does."""
+    fit, penalty = found.fit, found.penalty
+    if reduction == "none":
+        values = torch.zeros(valid.shape, dtype=torch.float64)
+        return values.masked_scatter(valid, fit + penalty)
+    if reduction == "sum" or not len(fit):
+        return (fit + penalty).sum()
+    if found.weight is None:
+        return (fit + penalty).mean()
+    return fit.sum() / found.weight.sum() + (penalty + torch.zeros_like(fit)).mean()
+
+
+def _means_around(values: Tensor, valid: Tensor) -> Tensor:
+    """Means of (N, ..., C) over the neighbours that count, 3 in each of the dimensions between."""
+    counted = valid.unsqueeze(-1).double()
+    both = torch.cat([values * counted, counted], -1)
+    dimensions = range(1, valid.ndim)
+    wide = torch.nn.functional.pad(both, (0, 0) + (1, 1) * len(dimensions))
+    total = torch.zeros_like(both)
+    for offsets in product(range(3), repeat=len(dimensions)):
+        moved = wide
+        for dimension, offset in zip(dimensions, offsets, strict=True):
+            moved = moved.narrow(dimension, offset, both.shape[dimension])
+        total += moved
+    return total[..., :-1] / total[..., -1:]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -17,7 +16,13 @@ from torch import Tensor
 from sfumato import labels
 from sfumato.engine.config.components import components
 from sfumato.ops import library
-from tools.endurance.loss_references import REFERENCES, Parts
+from tools.endurance.loss_references import (
+    IGNORED,
+    REFERENCES,
+    parts_of,
+    reduced,
+    stands_at_kink,
+)
 from tools.endurance.trials import Drawn
 
 # What may be drawn besides the defaults.
@@ -54,7 +59,6 @@ STATES: dict[str, Callable[[int, torch.Generator], dict[str, Tensor]]] = {
     },
 }
 TOLERANCES = {"float64": 1e-9, "float32": 2e-4, "bfloat16": 3e-2, "float16": 6e-3}
-IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,6 @@ class _Given:
         self.target = self.label.masked_fill(is_ignored, IGNORED)
         if case.is_soft:
             self.target = self._normal(self.logits.shape).softmax(1).to(dtype)
-        self.valid = ~is_ignored
         self.extra = torch.rand(entries, generator=self.random, dtype=torch.float64)
         self.weight = torch.rand(case.classes, generator=self.random, dtype=torch.float64) + 0.1
         self.state = STATES[case.loss](case.classes, self.random) if case.has_state else {}
@@ -209,63 +212,21 @@ class _Given:
         """The same by the reference; None where it stands at a kink."""
         case = self.case
         z = self.logits.detach().double().requires_grad_()
-        rows = z.movedim(1, -1)[self.valid]
-        parts_found = self._reference(rows)
-        if parts_found is None:
-            return None
-        total = _reduced(parts_found, case.reduction, self.valid)
-        if total.ndim:
-            total = (total * self.upstream).sum()
-        return _derivatives(total, z, self.direction, case.mode == "double")
-
-    def _reference(self, rows: Tensor) -> Parts | None:
-        case = self.case
-        options: dict[str, Any] = {**case.options, "is_hard": not case.is_soft}
+        options: dict[str, Any] = {**case.options}
         options.update((name, values.double()) for name, values in self.state.items())
         if case.has_weight:
             options["class_weight"] = self.weight.float().double()
         options["extra"] = self.extra.to(
             torch.float64 if self.logits.dtype == torch.float64 else torch.float32
-        ).double()[self.valid]
-        if case.is_soft:
-            targets = self.target.double().movedim(1, -1)
-        else:
-            targets = torch.nn.functional.one_hot(self.label, case.classes).double()
-        if not len(rows):
-            return Parts(rows.sum(1))
-        options["around"] = _means_around(targets, self.valid)[self.valid]
-        targets = targets[self.valid]
-        found = REFERENCES[case.loss](rows, targets, options)
+        ).double()
+        parts, valid = parts_of(case.loss, z, self.target, **options)
         near = {"float64": 1e-7, "float32": 2e-3}.get(case.dtype, 3e-1)
-        delicate = [bool(((each.abs() < near) & (each != 0)).any()) for each in found.kinks]
-        return None if any(delicate) else found
-
-
-def _means_around(values: Tensor, valid: Tensor) -> Tensor:
-    """Means of (N, ..., C) over the neighbours that count, 3 in each of the dimensions between."""
-    counted = valid.unsqueeze(-1).double()
-    both = torch.cat([values * counted, counted], -1)
-    dimensions = range(1, valid.ndim)
-    wide = torch.nn.functional.pad(both, (0, 0) + (1, 1) * len(dimensions))
-    total = torch.zeros_like(both)
-    for offsets in product(range(3), repeat=len(dimensions)):
-        moved = wide
-        for dimension, offset in zip(dimensions, offsets, strict=True):
-            moved = moved.narrow(dimension, offset, both.shape[dimension])
-        total += moved
-    return total[..., :-1] / total[..., -1:]
-
-
-def _reduced(found: Parts, reduction: str, valid: Tensor) -> Tensor:
-    fit, penalty = found.fit, found.penalty
-    if reduction == "none":
-        values = torch.zeros(valid.shape, dtype=torch.float64)
-        return values.masked_scatter(valid, fit + penalty)
-    if reduction == "sum" or not len(fit):
-        return (fit + penalty).sum()
-    if found.weight is None:
-        return (fit + penalty).mean()
-    return fit.sum() / found.weight.sum() + (penalty + torch.zeros_like(fit)).mean()
+        if stands_at_kink(parts, near):
+            return None
+        total = reduced(parts, case.reduction, valid)
+        if total.ndim:
+            total = (total * self.upstream).sum()
+        return _derivatives(total, z, self.direction, case.mode == "double")
 
 
 def _derivatives(value: Tensor, z: Tensor, direction: Tensor, twice: bool) -> list[Tensor]:
