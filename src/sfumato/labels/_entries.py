@@ -1,13 +1,10 @@
-"""Check logits and target, reduce the values of the entries, and hold the arguments of a module.
-
-The frame of every loss: its function and its module.
-"""
+"""The frame of every loss: check logits and target, reduce values, hold a module's arguments."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, ClassVar, Concatenate, Literal, NamedTuple, ParamSpec
@@ -138,16 +135,13 @@ def prepare_entries(
 def reduce_entries(
     values: Tensor, counted: SoftmaxSummary, reduction: Reduction, *, weight: Tensor | None = None
 ) -> Tensor:
-    """Reduce one value per entry; ignored entries count neither above nor below the line.
-
-    An empty or all-ignored batch gives 0 with zero gradient, connected to the graph.
+    """Reduce one value per entry; an all-ignored batch gives 0, connected to the graph.
 
     Args:
         values: (N, ...), one number per entry.
         counted: which entries count, and how many they are.
         reduction: "mean" over the valid entries, "sum", or "none" (0 at ignored entries).
-        weight: (N, ...), whose sum is the denominator of the mean when entries weigh differently
-            (the values are already multiplied by it), as in `F.cross_entropy(weight=...)`.
+        weight: (N, ...), by which the values are already multiplied; the mean divides by its sum.
     """
     check_choice("reduction", reduction, REDUCTIONS)
     valid = counted.valid
@@ -239,11 +233,10 @@ def _check_hard_target(shape: torch.Size, target: Tensor, class_dim: int) -> Non
 
 
 def next_valid(valid: Tensor | None, like: Tensor) -> Callable[[Tensor], Tensor]:
-    """A function from values of the entries to those of their partners, of the same shape.
+    """A function from values of the entries (N, ...), shaped `like`, to those of their partners.
 
-    Args:
-        valid: (N, ...), which entries count; None for all. An ignored entry's partner is arbitrary.
-        like: (N, ...), any values of the entries.
+    A partner is the next entry that counts (`valid`, None for all), of the last the first; that of
+    an ignored entry is arbitrary.
     """
     if valid is None:
         return lambda values: values.flatten().roll(-1).view(like.shape)
@@ -314,14 +307,15 @@ class LossModule(nn.Module):
     """Base of the modules of losses: it holds the arguments and hands them to the function.
 
     Each argument becomes an attribute, `class_weight` a buffer. A loss without a state has the
-    arguments of its function, and what `help` says of them:
+    arguments of its function:
 
         class ECPLoss(LossModule):
             @arguments_of(ecp_loss)
             def __init__(self) -> None: ...
 
     Another states its own, and begins with `super().__init__(locals())`. It may name a function,
-    which then checks them; without one it writes its own `forward`.
+    which then checks them; without one it writes its own `forward`. What a class does not say of
+    its arguments is taken from the function, or from `COMMON`.
 
     Args:
         arguments: `locals()` of the subclass's `__init__`, taken before anything else.
@@ -339,15 +333,14 @@ class LossModule(nn.Module):
     def __init_subclass__(cls, *, function: Callable[..., Tensor] | None = None) -> None:
         super().__init_subclass__()
         initialise = vars(cls).get("__init__")
-        taken_from = getattr(initialise, "function", None)
-        if initialise is not None:
-            setattr(cls, "__init__", _by_own_names(initialise))  # noqa: B010 (mypy)
-        if taken_from is not None:
-            cls.__doc__ = f"{inspect.getdoc(cls)}\n\nArgs:\n{_documented_options(taken_from)}"
-        function = function or taken_from
+        function = function or getattr(initialise, "function", None)
         if function is not None:
             cls.function = staticmethod(function)
             cls.passed_on = frozenset(inspect.signature(function).parameters)
+        if initialise is not None:
+            names = inspect.signature(initialise).parameters
+            cls.__doc__ = _with_arguments(vars(cls).get("__doc__") or "", names, function)
+            setattr(cls, "__init__", _by_own_names(initialise))  # noqa: B010 (mypy)
 
     def __init__(self, arguments: Mapping[str, Any], *, buffers: tuple[str, ...] = ()) -> None:
         super().__init__()
@@ -403,10 +396,32 @@ class LossModule(nn.Module):
         return ", ".join(shown)
 
 
-def _documented_options(function: Callable[..., Tensor]) -> str:
-    """The lines of a docstring's `Args:` without those of logits and target."""
-    _, _, rest = (inspect.getdoc(function) or "").partition("Args:\n")
-    entries = re.split(r"\n(?=    \w)", rest.partition("\n\n")[0])
-    return "\n".join(
-        each for each in entries if not each.startswith(("    logits:", "    target:"))
-    )
+# What all losses say of these.
+COMMON = """Args:
+    class_weight: (C,), for the cross entropy only.
+    class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
+    reduction: "mean" of the entries that are not skipped, "sum" or "none"."""
+
+
+def _with_arguments(
+    text: str, names: Collection[str], function: Callable[..., Tensor] | None
+) -> str:
+    """Add to a docstring what those of the function and of all losses say of more arguments."""
+    text = inspect.cleandoc(text)
+    own = _described(text)
+    for source in (inspect.getdoc(function) or "" if function else "", COMMON):
+        for entry, named in _described(source).items():
+            is_news = named & set(names) - set().union(*own.values())
+            # A reference to the arguments of another function is no description.
+            if is_news and not (named & {"logits", "target"}):
+                own[entry] = named
+    before, _, rest = text.partition("\n\nArgs:\n")
+    arguments = "\n    ".join(["Args:", *own]) if own else ""
+    return "\n\n".join(part for part in (before, arguments, rest.partition("\n\n")[2]) if part)
+
+
+def _described(text: str) -> dict[str, set[str]]:
+    """The entries of a docstring's `Args:`, and the names of the arguments that each describes."""
+    _, _, rest = text.partition("Args:\n")
+    entries = re.split(r"^    (?=\w)", rest.partition("\n\n")[0], flags=re.MULTILINE)
+    return {each.rstrip(): set(each.partition(":")[0].split(", ")) for each in entries if each}

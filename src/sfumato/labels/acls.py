@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ Smoothing = Literal["adaptive", "constant"]
 Condition = Literal["margin", "always", "ranking"]
 
 
-class Equation(NamedTuple):
+class _Equation(NamedTuple):
     """The parameters of the regulariser, and its value for each entry."""
 
     margin: float
@@ -37,18 +37,40 @@ class Equation(NamedTuple):
     smoothing: Smoothing
     condition: Condition
 
+    def checked(self) -> _Equation:
+        for name in ("margin", "predicted_weight", "other_weight"):
+            check_number(name, getattr(self, name), low=0.0)
+        for name, choices in (("form", Form), ("smoothing", Smoothing), ("condition", Condition)):
+            check_choice(name, getattr(self, name), get_args(choices))
+        return self
+
     @property
     def counted_from(self) -> float:
         """Without the condition every class counts, however near it is."""
         return self.margin if self.condition == "margin" else 0.0
 
-    def values(self, softmax: SoftmaxSummary, num_classes: int) -> Tensor:
-        predicted, others = self._predicted(softmax), self._others(softmax, num_classes)
-        weight = self.other_weight / (num_classes - 1)
-        values = torch.add(self.predicted_weight * predicted, others, alpha=weight)  # Eq. (13)
+    def values(
+        self, softmax: SoftmaxSummary, entries: Entries, correctness: Tensor | None
+    ) -> Tensor:
+        others = entries.num_classes - 1
+        values = self.predicted_weight * self._predicted(softmax)
+        values = values.add(self._others(softmax, others), alpha=self.other_weight / others)
         # Eq. (12) is the derivative of half the squares of Eq. (13).
         is_half = self.form == "gradient" and self.smoothing == "adaptive"
-        return values / 2 if is_half else values
+        values = values / 2 if is_half else values  # Eq. (13)
+        if self.condition == "ranking":
+            hint = "Pass CorrectnessHistory.correctness(index)"
+            if correctness is None:
+                raise ValueError(
+                    f'condition="ranking" needs correctness, one number per entry. {hint}'
+                )
+            correctness = checked_for_each("correctness", correctness, entries, hint=hint)
+            return torch.where(is_ranked_wrongly(softmax, correctness), values, 0.0)
+        if correctness is not None:
+            raise ValueError(
+                f'correctness is used by condition="ranking" only, got {self.condition!r}'
+            )
+        return values
 
     def _predicted(self, softmax: SoftmaxSummary) -> Tensor:
         if self.form == "released":
@@ -64,12 +86,12 @@ class Equation(NamedTuple):
             distance = distance.square()  # Eq. (10)
         return distance * softmax.top_ties if self.form == "released" else distance
 
-    def _others(self, softmax: SoftmaxSummary, num_classes: int) -> Tensor:
+    def _others(self, softmax: SoftmaxSummary, number: int) -> Tensor:
         """The sum over the classes below the top, which is held constant."""
         if self.condition == "margin":
             return softmax.squares if self.smoothing == "adaptive" else softmax.excess
         # Without relu, sums from margin 0 are shifted by the margin in closed form.
-        margin, number = self.margin, num_classes - 1
+        margin = self.margin
         if self.smoothing == "constant":
             return softmax.excess - margin * number
         return softmax.squares - 2 * margin * softmax.excess + margin**2 * number
@@ -109,21 +131,15 @@ def acls_penalty(
     For the equations as they are printed, pass `other_weight` = lambda_2 (C - 1).
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: only says which entries are ignored; None for none.
-        margin: M, at least 0.
-        predicted_weight: lambda_1, at least 0.
-        other_weight: lambda_2, at least 0; divided by C - 1.
-        form: "paper", "gradient" or "released", see above.
-        smoothing: "adaptive" as above (Eq. 10); "constant" replaces the squares by relu(x), whose
-            gradient is a constant: the conditional-only ablation of Table 5.
+        margin, predicted_weight, other_weight, form: as in `acls_loss`.
+        smoothing: "adaptive" as above (Eq. 10); "constant" replaces the squares by relu(x): the
+            conditional-only ablation of Table 5.
         condition: "margin" as above (Eq. 11); "always" has x in place of relu(x), which also pulls
             logits apart up to the margin: the adaptive-only ablation of Table 5; "ranking" does so
-            only where confidence and correctness disagree in order with the next entry of the
-            batch: Table 6.
+            only where confidence and correctness order an entry and the next differently: Table 6.
         correctness: (N, d1, ...) share of past epochs in which each entry was right, for "ranking".
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[14.0, 0.0, 2.0]])
@@ -134,66 +150,21 @@ def acls_penalty(
         Park et al. 2023 (ACLS), Eq. (10)-(13), Tables 2, 5 and 6.
 
     Differs:
-        Eq. (13) is a sum over the classes; the second part is averaged over the C - 1 other classes
-        and all over the entries, as in the released code, for which 0.1 and 0.01 were tuned. The
-        released code has two weights times alpha, 0.1 x (1.0, 0.1), and counts ignored pixels.
-        Eq. (12) is the derivative of Eq. (13) only up to a factor 2 and with the minimum constant;
-        its gradient doesn't sum to zero over the classes, so that logits drift.
+        The second part is averaged over the C - 1 other classes as in the released code, for which
+        0.1 and 0.01 were tuned; Eq. (13) sums it. The released code has two weights times alpha,
+        0.1 x (1.0, 0.1), and counts ignored pixels. Eq. (12) is the derivative of Eq. (13) only up
+        to a factor 2 and with the minimum constant: its gradient doesn't sum to zero over the
+        classes, so that logits drift.
     """
-    equation = checked_equation(margin, predicted_weight, other_weight, form, smoothing, condition)
+    parameters = (margin, predicted_weight, other_weight, form, smoothing, condition)
+    equation = _Equation(*parameters).checked()
     entries = prepare_entries(logits, target, class_dim, ignore_index)
     softmax = entries.softmax(margin=equation.counted_from)
-    values = equation.values(softmax, entries.num_classes)
-    values = gated(values, softmax, entries, condition, correctness)
-    return reduce_entries(values, softmax, reduction)
-
-
-def checked_equation(
-    margin: float,
-    predicted_weight: float,
-    other_weight: float,
-    form: Form,
-    smoothing: Smoothing,
-    condition: Condition,
-) -> Equation:
-    """The regulariser with these parameters."""
-    check_number("margin", margin, low=0.0)
-    check_number("predicted_weight", predicted_weight, low=0.0)
-    check_number("other_weight", other_weight, low=0.0)
-    check_choice("form", form, ("paper", "gradient", "released"))
-    check_choice("smoothing", smoothing, ("adaptive", "constant"))
-    check_choice("condition", condition, ("margin", "always", "ranking"))
-    return Equation(margin, predicted_weight, other_weight, form, smoothing, condition)
-
-
-def gated(
-    values: Tensor,
-    softmax: SoftmaxSummary,
-    entries: Entries,
-    condition: Condition,
-    correctness: Tensor | None,
-) -> Tensor:
-    """The values, under "ranking" only where confidence and correctness disagree in order."""
-    if condition != "ranking":
-        if correctness is not None:
-            raise ValueError(f'correctness is used by condition="ranking" only, got {condition!r}')
-        return values
-    if correctness is None:
-        raise ValueError(
-            'condition="ranking" needs correctness, one number per entry: '
-            "pass CorrectnessHistory.correctness(index)"
-        )
-    hint = "Pass CorrectnessHistory.correctness(index)"
-    correctness = checked_for_each("correctness", correctness, entries, hint=hint)
-    return torch.where(is_ranked_wrongly(softmax, correctness), values, 0.0)
+    return reduce_entries(equation.values(softmax, entries, correctness), softmax, reduction)
 
 
 def is_ranked_wrongly(softmax: SoftmaxSummary, correctness: Tensor) -> Tensor:
-    """True where confidence and correctness order an entry and the next valid one differently.
-
-    H(n, m) (p_n - p_m) < 0 with H(n, m) the difference in correctness; the last valid entry is
-    compared with the first.
-    """
+    """True where confidence and correctness order an entry and the next valid one differently."""
     confidence = softmax.top.detach().exp()
     partner = next_valid(softmax.valid, confidence)
     # Only the order of the two matters; ties on either side give 0 and are not counted as wrong.
@@ -219,39 +190,32 @@ def acls_loss(
 ) -> Tensor:
     """Adaptive and conditional label smoothing: cross entropy plus `acls_penalty`.
 
-    It lowers the predicted class in proportion to how far its logit stands out, raises the others
-    in proportion to how far they fall behind, and leaves alone what is within the margin.
-
         L = -sum_k q_k log p_k + acls_penalty
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
-        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         margin: M; 6 for CIFAR-10, 10 for Tiny-ImageNet, ImageNet and PASCAL VOC.
         predicted_weight: lambda_1 of the predicted class; 0.1 everywhere.
         other_weight: lambda_2 of the other classes, divided by C - 1; 0.01 everywhere.
         form: "paper" (Eq. 13), "gradient" (Eq. 12) or "released" (the authors' code, which their
-            results come from); all divide lambda_2 by C - 1, see `acls_penalty`.
+            results come from), see `acls_penalty`.
         smoothing, condition, correctness: ablations, see `acls_penalty`.
         class_weight: (C,), for the cross entropy only.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, target, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> acls_loss(torch.tensor([[14.0, 0.0, 2.0]]), torch.tensor([0]))
         tensor(1.7000)
 
     Reference:
-        Park et al. 2023 (ACLS), Eq. (10)-(14). Forms, normalisation and `Differs:` in
-        `acls_penalty`.
+        Park et al. 2023 (ACLS), Eq. (10)-(14); forms and `Differs:` in `acls_penalty`.
     """
-    equation = checked_equation(margin, predicted_weight, other_weight, form, smoothing, condition)
+    parameters = (margin, predicted_weight, other_weight, form, smoothing, condition)
+    equation = _Equation(*parameters).checked()
     entries = prepare_entries(logits, target, class_dim, ignore_index)
     fidelity = cross_entropy_fidelity(
         entries, class_weight=class_weight, margin=equation.counted_from
     )
-    values = equation.values(fidelity.softmax, entries.num_classes)
-    values = gated(values, fidelity.softmax, entries, condition, correctness)
+    values = equation.values(fidelity.softmax, entries, correctness)
     return fidelity.plus(values, reduction)  # Eq. (14)
 
 
@@ -259,19 +223,11 @@ class ACLSLoss(LossModule, function=acls_loss):
     """Adaptive and conditional label smoothing as a module; see `acls_loss`.
 
     Args:
-        margin: M; 6 for CIFAR-10, 10 for Tiny-ImageNet, ImageNet and PASCAL VOC.
-        predicted_weight: lambda_1 of the predicted class; 0.1 everywhere.
-        other_weight: lambda_2 of the other classes, divided by C - 1; 0.01 everywhere.
-        form: "paper" (Eq. 13), "gradient" (Eq. 12) or "released" (the authors' code, which their
-            results come from); all divide lambda_2 by C - 1, see `acls_penalty`.
         smoothing: "adaptive", or "constant" for the conditional-only ablation.
         condition: "margin", or "always" and "ranking" for the ablations.
         num_samples: size of the training set, for "ranking": the module then keeps a
             `CorrectnessHistory` and wants the data set indices of each batch. Without it
             "ranking" needs `correctness` in the call.
-        class_weight: (C,), for the cross entropy only.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
     """
 
     is_of_single_entries: ClassVar[bool] = True
@@ -319,10 +275,7 @@ class ACLSLoss(LossModule, function=acls_loss):
         correctness: Tensor | None = None,
         index: Tensor | None = None,
     ) -> Tensor:
-        """Args: logits (N, C, ...), target, and for "ranking" the correctness or indices (N, ...).
-
-        A history is read before and, in training mode, updated after the loss is computed.
-        """
+        """Args: logits, target, and for "ranking" the correctness or the indices, (N, ...)."""
         if self.history is not None and correctness is None:
             correctness = self.history.correctness(_known(index))
         loss = acls_loss(logits, target, correctness=correctness, **self._options())

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfumato._core.checks import check_floating, check_integer, check_number
 from sfumato.labels._entries import LossModule, Reduction, prepare_entries, reduce_entries
-from sfumato.labels.correctness import gather_columns
+from sfumato.labels.correctness import bin_means, gather_columns
 from sfumato.labels.focal import power_of_miss
 from sfumato.ops.softmax import LEAST_LOG
 
@@ -29,16 +29,13 @@ def adafocal_loss(
         L = -(1 - p_y)^g log p_y       where g >= 0, the exponent of the bin that p_y is in
         L = -(1 + p_y)^|g| log p_y     where g < 0
 
-    Focal loss lowers confidence and inverse focal loss raises it, so that bins in which the network
-    is too confident and bins in which it is not confident enough both get what they need.
+    Focal loss lowers confidence where the network is overconfident, inverse focal loss raises it.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...); soft targets have no p_y and are refused.
         gammas: (B,), the exponents; None for one bin with exponent 1.
         edges: (B - 1,), where one bin ends and the next begins, ascending.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0]])
@@ -70,10 +67,9 @@ def adafocal_loss(
 class AdaFocalLoss(LossModule, function=adafocal_loss):
     """`adafocal_loss` whose exponents follow the calibration of the validation set.
 
-    Hand it the predictions of the validation set after each epoch, then end the epoch:
-    `note_validation(logits, target)`, as often as there are batches, and `end_epoch()`. The noted
-    confidences are cut into bins of equal size, and the exponent of a bin grows with its gap
-    between mean confidence C and accuracy A:
+    After each epoch call `note_validation(logits, target)` with each batch of the validation set,
+    then `end_epoch()`. The noted confidences are cut into bins of equal size, and the exponent of a
+    bin grows with its gap between mean confidence C and accuracy A:
 
         g <- g exp(rate (C - A)) for g > 0,   g exp(-rate (C - A)) for g < 0
 
@@ -87,8 +83,6 @@ class AdaFocalLoss(LossModule, function=adafocal_loss):
         gamma_max: largest exponent, at least `gamma`.
         switch: where focal loss becomes inverse focal loss and back, above 0.
         rate: lambda, how fast exponents follow the gap, at least 0.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> loss = AdaFocalLoss(num_bins=1)
@@ -167,7 +161,7 @@ class AdaFocalLoss(LossModule, function=adafocal_loss):
         if not len(confidence):  # all entries were ignored
             return
         order = confidence.argsort(stable=True)
-        gaps = _bin_means((confidence - correct)[order], len(self.gammas))
+        gaps, _ = bin_means((confidence - correct)[order], len(self.gammas))
         moved = self.gammas * torch.exp(self.gammas.sign() * self.rate * gaps)
         # Near exponent 0 both losses are nearly cross entropy: the sign changes at little cost.
         turned = torch.where(moved.abs() < self.switch, -moved.sign() * self.switch, moved)
@@ -176,13 +170,6 @@ class AdaFocalLoss(LossModule, function=adafocal_loss):
         bins = len(self.gammas)
         firsts = (torch.arange(1, bins, device=order.device) * len(order) + bins - 1) // bins
         self.edges.copy_(confidence[order][firsts.clamp(max=len(order) - 1)])
-
-
-def _bin_means(values: Tensor, num_bins: int) -> Tensor:
-    """Means over consecutive parts of equal length; 0 for parts that hold nothing."""
-    bins = torch.arange(len(values), device=values.device) * num_bins // max(1, len(values))
-    total = values.new_zeros(num_bins).index_add(0, bins, values)
-    return total / torch.bincount(bins, minlength=num_bins).clamp(min=1)
 
 
 def _checked_edges(gammas: Tensor, edges: Tensor | None) -> Tensor:

@@ -1,8 +1,6 @@
 """CaPE-bin: confidences are trained towards the empirical accuracy of their bin.
 
-Reference: Liu et al., "Deep Probability Estimation", ICML 2022; compared with in the ACLS
-supplement, Table B: samples are assigned to bins by confidence, and the accuracy of a bin is the
-target of its members.
+Reference: Liu et al., "Deep Probability Estimation", ICML 2022; ACLS supplement, Table B.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from sfumato.labels._entries import (
     prepare_entries,
     reduce_entries,
 )
-from sfumato.labels.correctness import check_index, check_one_index_each, gather_columns
+from sfumato.labels.correctness import bin_means, check_index, check_one_index_each, gather_columns
 from sfumato.ops.softmax import PlainSoftmax
 
 
@@ -43,16 +41,13 @@ def cape_penalty(
 
         L_n = -a_n log p_top - (1 - a_n) log(1 - p_top)
 
-    with p_top the probability of the predicted class and a_n the accuracy. The least value is the
-    entropy of a_n, reached at p_top = a_n; log(1 - p_top) comes from the other logits, so that
-    certain predictions keep a finite value and gradient.
+    with p_top the probability of the predicted class and a_n the accuracy; the least value is at
+    p_top = a_n. log(1 - p_top) comes from the other logits, which keeps it finite.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...) or soft targets; tells only which entries are ignored.
         accuracy: (N, d1, ...) in [0, 1], NaN where none is known yet: those entries contribute 0.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0]])
@@ -63,13 +58,12 @@ def cape_penalty(
         ACLS supplement, section S3; bins and cross entropy as released.
 
     Differs:
-        The released code is binary (probability of class 1, share of class 1 in the bin); with
-        C classes the event is "the prediction is right", as the supplement describes it.
+        The released code is binary; with C classes the event is "the prediction is right", as the
+        supplement describes it.
     """
     entries = prepare_entries(logits, target, class_dim, ignore_index)
-    accuracy = _checked_accuracy(accuracy, entries)
     plain = entries.plain()
-    return reduce_entries(_penalty(plain, accuracy), plain, reduction)
+    return reduce_entries(_penalty(plain, entries, accuracy), plain, reduction)
 
 
 def cape_loss(
@@ -85,12 +79,9 @@ def cape_loss(
     """Cross entropy plus `weight` times `cape_penalty`.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
-        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
-        accuracy: (N, d1, ...) in [0, 1], NaN where none is known yet.
+        accuracy: as in `cape_penalty`.
         weight: of the penalty.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, target, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0]])
@@ -101,29 +92,26 @@ def cape_loss(
         ACLS supplement, Table B.
 
     Differs:
-        The released code alternates, one epoch of the penalty alone in every six and cross
-        entropy in the others; call `cape_penalty` in those epochs for that schedule.
+        The released code has the penalty alone in one epoch of six and cross entropy in the others.
     """
     check_number("weight", weight, low=0.0)
     entries = prepare_entries(logits, target, class_dim, ignore_index)
-    accuracy = _checked_accuracy(accuracy, entries)
     plain = entries.plain()
-    return reduce_entries(_loss_values(plain, accuracy, weight), plain, reduction)
+    return reduce_entries(
+        weight * _penalty(plain, entries, accuracy) - plain.label, plain, reduction
+    )
 
 
 class BinAccuracy(KeepsPrecision):
     """The accuracy of each training sample's confidence bin, for `cape_loss`.
 
-    `record` notes confidence and correctness of samples; `refresh` sorts all that are noted by
-    confidence, cuts them into bins of equal size and gives every member the accuracy of its bin.
-    All of it is in buffers and so in the state dict; under torch.distributed every process notes
-    what all processes saw.
+    `record` notes confidence and correctness of samples; `refresh` sorts them by confidence, cuts
+    them into bins of equal size and gives every member the accuracy of its bin. All of it is in
+    buffers, and the same in every process.
 
     Args:
         num_samples: size of the training set.
         num_bins: number of bins; 10 as released.
-        gathers: whether `record` notes what all processes saw. False where each process is handed
-            the samples of all.
 
     Example:
         >>> bins = BinAccuracy(4, num_bins=2)
@@ -141,12 +129,12 @@ class BinAccuracy(KeepsPrecision):
     corrects: Tensor
     accuracies: Tensor
 
-    def __init__(self, num_samples: int, *, num_bins: int = 10, gathers: bool = True) -> None:
+    def __init__(self, num_samples: int, *, num_bins: int = 10) -> None:
         super().__init__()
         check_integer("num_samples", num_samples, low=1)
         check_integer("num_bins", num_bins, low=1)
         self.num_bins = num_bins
-        self.gathers = gathers
+        self.gathers = True  # False where each process is handed the samples of all
         for name in ("confidences", "corrects", "accuracies"):
             self.register_buffer(name, torch.full((num_samples,), torch.nan))
 
@@ -176,11 +164,8 @@ class BinAccuracy(KeepsPrecision):
         """Compute the accuracies from what is recorded; samples never recorded stay unknown."""
         known = (~self.confidences.isnan()).nonzero().squeeze(1)
         order = known[self.confidences[known].argsort(stable=True)]
-        bins = torch.arange(len(order), device=order.device) * self.num_bins // max(1, len(order))
-        correct = self.corrects[order]
-        total = correct.new_zeros(self.num_bins).index_add(0, bins, correct)
-        members = torch.bincount(bins, minlength=self.num_bins).clamp(min=1)
-        self.accuracies[order] = (total / members)[bins]
+        means, bins = bin_means(self.corrects[order], self.num_bins)
+        self.accuracies[order] = means[bins]
 
     def end_epoch(self) -> None:
         """Refresh; a training loop calls it once after each epoch."""
@@ -195,16 +180,14 @@ class BinAccuracy(KeepsPrecision):
 class CaPELoss(LossModule):
     """`cape_loss` with its own `BinAccuracy`; call it with the data set indices of the batch.
 
-    In training mode each call notes confidence and correctness of its samples, after the accuracies
-    of their bins were read. Call `loss.bins.end_epoch()` after each epoch, and save the state dict
-    with the checkpoint. Plain cross entropy in the first epoch.
+    In training mode each call reads the accuracies of the samples' bins, then notes confidence and
+    correctness. Call `loss.bins.end_epoch()` after each epoch, and save the state dict with the
+    checkpoint. Plain cross entropy in the first epoch.
 
     Args:
         num_samples: size of the training set.
         num_bins: number of bins.
         weight: of the penalty.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> loss = CaPELoss(num_samples=2, num_bins=1)
@@ -240,11 +223,10 @@ class CaPELoss(LossModule):
         entries = self.entries(logits, target, soft=False)
         known = self.bins.accuracy(index)
         check_one_index_each(index, entries.shape)
-        accuracy = _checked_accuracy(known, entries)
         plain = entries.plain()
         if self.training:
             self._record(plain, entries, index)
-        values = _loss_values(plain, accuracy, self.weight)
+        values = self.weight * _penalty(plain, entries, known) - plain.label
         return reduce_entries(values, plain, self.reduction)
 
     def _record(self, plain: PlainSoftmax, entries: Entries, index: Tensor) -> None:
@@ -257,12 +239,10 @@ class CaPELoss(LossModule):
         self.bins.record(index, confidence, right)
 
 
-def _loss_values(plain: PlainSoftmax, accuracy: Tensor, weight: float) -> Tensor:
-    return weight * _penalty(plain, accuracy) - plain.label
-
-
-def _penalty(plain: PlainSoftmax, accuracy: Tensor) -> Tensor:
+def _penalty(plain: PlainSoftmax, entries: Entries, accuracy: Tensor) -> Tensor:
     """The distance of the confidence from the accuracy."""
+    hint = "Pass bins.accuracy(index)"
+    accuracy = checked_for_each("accuracy", accuracy, entries, hint=hint)
     log_top, predicted = plain.log_probs.max(1, keepdim=True)
     others = plain.log_probs.scatter(1, predicted, -torch.inf)
     # Relative to the second class: logsumexp of huge negative numbers has a coarse gradient.
@@ -272,7 +252,3 @@ def _penalty(plain: PlainSoftmax, accuracy: Tensor) -> Tensor:
     known = ~accuracy.isnan()
     share = torch.where(known, accuracy, torch.zeros_like(accuracy))
     return -(share * log_top.squeeze(1) + (1 - share) * log_rest) * known
-
-
-def _checked_accuracy(accuracy: Tensor, entries: Entries) -> Tensor:
-    return checked_for_each("accuracy", accuracy, entries, hint="Pass bins.accuracy(index)")

@@ -1,8 +1,4 @@
-"""Any fidelity term plus any weighted penalties, with the summands at hand for logging.
-
-The named losses (`mbls_loss`, `acls_loss`, ...) are cross entropy plus one penalty, computed
-together; here the same penalties join focal loss, smoothed or mollified targets, or each other.
-"""
+"""Any fidelity term plus any weighted penalties, with the summands at hand for logging."""
 
 from __future__ import annotations
 
@@ -81,8 +77,7 @@ class CombinedLoss(nn.Module):
     A fidelity or penalty that is a module becomes a submodule, so that its state is checkpointed.
 
     Args:
-        fidelity: `fidelity(logits, target)`.
-        penalties: name to (weight, function).
+        fidelity, penalties: as in `combined_loss`.
 
     Example:
         >>> import torch

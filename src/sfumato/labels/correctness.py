@@ -14,9 +14,8 @@ from sfumato._core.checks import check_integer
 class CorrectnessHistory(nn.Module):
     """Counts of how often each training sample was classified correctly, for `crl_loss`.
 
-    A count per sample and the number of completed epochs, both buffers: they travel with the state
-    dict and `.to(device)`. Under torch.distributed every process adds what all processes saw, so
-    all of them hold the same history; each must then call `update` equally often.
+    Under torch.distributed every process adds what all processes saw; each must then call `update`
+    equally often.
 
     The correctness of a sample with count h, relative to the hardest sample of the whole set, is
 
@@ -25,11 +24,8 @@ class CorrectnessHistory(nn.Module):
     and 0 for every sample while all of them have always been right, which leaves nothing to rank.
 
     Args:
-        num_samples: size of the training set, whose samples are counted from 0 to num_samples - 1.
-            With gaps, as in the positions that a random split leaves, the minimum stays at the 0
-            of the samples that are never trained on.
-        gathers: whether `update` adds what all processes saw. False where each process is handed
-            the samples of all.
+        num_samples: size of the training set. Samples that are never trained on, as a random split
+            leaves them, keep the minimum at 0.
 
     Example:
         >>> history = CorrectnessHistory(3)
@@ -49,10 +45,10 @@ class CorrectnessHistory(nn.Module):
     counts: Tensor
     completed_epochs: Tensor
 
-    def __init__(self, num_samples: int, *, gathers: bool = True) -> None:
+    def __init__(self, num_samples: int) -> None:
         super().__init__()
         check_integer("num_samples", num_samples, low=1)
-        self.gathers = gathers
+        self.gathers = True  # False where each process is handed the samples of all
         self.register_buffer("counts", torch.zeros(num_samples, dtype=torch.int64))
         self.register_buffer("completed_epochs", torch.zeros((), dtype=torch.int64))
 
@@ -122,9 +118,21 @@ def check_one_index_each(index: Tensor, shape: Sequence[int]) -> None:
         )
 
 
+def bin_means(values: Tensor, num_bins: int) -> tuple[Tensor, Tensor]:
+    """Cut values into bins of equal size: mean of each bin, 0 where it is empty; bin of each."""
+    bins = torch.arange(len(values), device=values.device) * num_bins // max(1, len(values))
+    total = values.new_zeros(num_bins).index_add(0, bins, values)
+    return total / torch.bincount(bins, minlength=num_bins).clamp(min=1), bins
+
+
+def are_many_processes() -> bool:
+    """True where torch.distributed has been set up."""
+    return distributed.is_available() and distributed.is_initialized()
+
+
 def gather_columns(batch: Tensor) -> Tensor:
     """Concatenate the columns of every process, which may hold different numbers of them."""
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not are_many_processes():
         return batch
     # all_gather takes equal shapes only: pad to the longest, and cut what was padded.
     width = torch.tensor(batch.shape[1], device=batch.device)

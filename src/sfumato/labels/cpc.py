@@ -33,7 +33,6 @@ def pair_sum(logits: Tensor) -> Tensor:
 
     Time O(N C^2), memory O(N C): pairs are visited by their distance in the list of classes, one
     block of rows at a time, value and gradient together.
-
     """
     if is_traced() or forward_ad.unpack_dual(logits).tangent is not None:
         return _plain(logits)
@@ -115,10 +114,8 @@ def discrimination_penalty(
     Linear in the number of classes: the contest of y and k is log sigmoid(z_y - z_k).
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...).
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> discrimination_penalty(torch.tensor([[2.0, 0.0, 1.0]]), torch.tensor([0]))
@@ -148,14 +145,11 @@ def exclusion_penalty(
         L_BE = -1/((C - 1)(C - 2)) sum_{k, l != y} 1/2 log( p_k / (p_k + p_l) )          (Eq. 4)
 
     over ordered pairs, k = l included. Its least value, at equal probabilities of all other
-    classes, is (C - 1) log(2) / (2 (C - 2)). Time is O(N C^2), memory O(N C): pairs are visited by
-    their distance in the list of classes, one block of rows at a time, value and gradient together.
+    classes, is (C - 1) log(2) / (2 (C - 2)). Time is O(N C^2), memory O(N C).
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...).
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Returns:
         A scalar, or (N, d1, ...) for "none"; 0 for two classes, where no pair is without the label.
@@ -169,10 +163,8 @@ def exclusion_penalty(
         ACLS supplement, Eq. (4) and (6).
 
     Differs:
-        Normalised as released; the sum in the paper is 4 (C - 1)(C - 2) times as large.
-        The released code keeps the diagonal pairs k = l, which add the constant
-        log(2) / (2 (C - 2)) and no gradient: kept here for equal values. It adds 1e-10 to each
-        difference of logits, which cancels, and returns infinity for C = 2.
+        Normalised as released; the sum in the paper is 4 (C - 1)(C - 2) times as large. The pairs
+        k = l are kept as released: they add a constant. The released code is infinite for C = 2.
     """
     entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     plain = entries.plain()
@@ -193,26 +185,21 @@ def cpc_loss(
 
         L = L_CE + lambda_1 L_1v1 + lambda_2 L_BE                                        (Eq. 2)
 
-    The first term raises the label of the true class rather than smoothing it; the second evens
-    out the other classes (ACLS Table 2 and section 3.2).
+    The first term raises the label rather than smoothing it; the second evens out the others.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...).
         discrimination_weight: lambda_1, of `discrimination_penalty`.
         exclusion_weight: lambda_2, of `exclusion_penalty`.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> cpc_loss(torch.tensor([[5.0, 0.0, 1.0]]), torch.tensor([0]))
         tensor(0.7792)
 
     Reference:
-        ACLS supplement, Eq. (2)-(8); weights as released for Tiny-ImageNet.
-
-    Differs:
-        Normalised as released (see the two penalties).
+        ACLS supplement, Eq. (2)-(8); weights as released for Tiny-ImageNet, normalisation as in the
+        two penalties.
     """
     check_number("discrimination_weight", discrimination_weight, low=0.0)
     check_number("exclusion_weight", exclusion_weight, low=0.0)

@@ -35,9 +35,8 @@ def conditional_confidence_penalty(
 ) -> Tensor:
     """The confidence of entries whose logits are further apart than a margin.
 
-    CRL smooths by the gradient of the confidence p_t, Eq. (20) of the supplement, where two samples
-    are in the wrong order. Here the condition is that of ACLS, class by class: with t the
-    predicted class, z_j takes part where z_t - z_j > M, and z_t where z_t - min_k z_k > M.
+    CRL smooths by the gradient of the confidence p_t, Eq. (20), where two samples are in the wrong
+    order. Here the condition is that of ACLS, class by class: z_j takes part where z_t - z_j > M.
 
         R = 1[z_t - min_k z_k > M] p_t,   the logits that take no part held constant
 
@@ -45,11 +44,9 @@ def conditional_confidence_penalty(
         dR/dz_j = -p_t p_j 1[z_t - z_j > M]                              (Eq. 11 and Eq. 20)
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: only says which entries are ignored; None for none.
         margin: M, at least 0.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [0.5, 0.0]])
@@ -95,14 +92,11 @@ def ranking_penalty(
     with h the correctness and k the confidence; pairs of equal correctness cost nothing.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...) or soft targets; tells only which entries are ignored.
-        correctness: (N, d1, ...), how often each entry was right so far, in [0, 1]; see
-            `CorrectnessHistory`.
+        correctness: (N, d1, ...) in [0, 1], as `CorrectnessHistory` has it.
         confidence: k is "softmax": max p; "margin": the largest p minus the second largest;
             "entropy": minus the entropy divided by log C.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
@@ -114,14 +108,12 @@ def ranking_penalty(
 
     Differs:
         Eq. (18) is a plain sum over pairs without the shift |h_i - h_j|; mean and shift as
-        released. With the shift the term stays active until the confidences are as far apart as
-        the correctness, which widens the indicator of Eq. (21).
+        released. The shift keeps the term active until the confidences are as far apart as h.
     """
     check_choice("confidence", confidence, get_args(ConfidenceKind))
     entries = prepare_entries(logits, target, class_dim, ignore_index)
-    correctness = _checked_correctness(correctness, entries)
-    softmax, measured = _measure(entries, confidence)
-    return reduce_entries(_ranking(measured, correctness, softmax.valid), softmax, reduction)
+    softmax, values = _ranking(entries, correctness, confidence)
+    return reduce_entries(values, softmax, reduction)
 
 
 def crl_loss(
@@ -140,13 +132,9 @@ def crl_loss(
         L = L_CE + weight L_CRL                                                         (Eq. 18)
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
-        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
-        correctness: (N, d1, ...), how often each entry was right so far, in [0, 1].
+        correctness, confidence: as in `ranking_penalty`.
         weight: lambda; 1 as released.
-        confidence: "softmax", "margin" or "entropy", as in `ranking_penalty`.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, target, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
@@ -154,32 +142,27 @@ def crl_loss(
         tensor(0.7698)
 
     Reference:
-        ACLS supplement, Eq. (18)-(21).
-
-    Differs:
-        See `ranking_penalty`.
+        ACLS supplement, Eq. (18)-(21); `Differs:` in `ranking_penalty`.
     """
     check_number("weight", weight, low=0.0)
     check_choice("confidence", confidence, get_args(ConfidenceKind))
     entries = prepare_entries(logits, target, class_dim, ignore_index)
-    softmax, values = _loss_values(entries, correctness, weight, confidence)
-    return reduce_entries(values, softmax, reduction)
+    softmax, ranking = _ranking(entries, correctness, confidence)
+    return reduce_entries(weight * ranking - softmax.label, softmax, reduction)
 
 
 class CRLLoss(LossModule):
     """`crl_loss` with its own `CorrectnessHistory`; call it with the data set indices of the batch.
 
-    The history is read before and, in training mode, updated after the loss is computed. Call
+    In training mode each call updates the history after the loss is computed. Call
     `loss.history.end_epoch()` after each epoch, and save the state dict with the checkpoint.
 
     Args:
         num_samples: size of the training set.
         weight: lambda.
         confidence: "softmax", "margin" or "entropy".
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
-        condition: "ranking" (None is the same), or "margin" for the ablation of ACLS, Table 6:
-            `conditional_confidence_penalty` in place of the ranking, without a history.
+        condition: "ranking" (None is the same), or "margin" for `conditional_confidence_penalty`
+            in its place, without a history: the ablation of ACLS, Table 6.
         margin: M of the condition "margin".
 
     Example:
@@ -228,10 +211,10 @@ class CRLLoss(LossModule):
         entries = self.entries(logits, target, soft=False)
         correctness = self.history.correctness(index)
         check_one_index_each(index, entries.shape)
-        softmax, values = _loss_values(entries, correctness, self.weight, self.confidence)
+        softmax, ranking = _ranking(entries, correctness, self.confidence)
         if self.training:
             self.history.record(entries.logits, target, index, ignore_index=self.ignore_index)
-        return reduce_entries(values, softmax, self.reduction)
+        return reduce_entries(self.weight * ranking - softmax.label, softmax, self.reduction)
 
     def _beyond_margin(self, logits: Tensor, target: Tensor, margin: float) -> Tensor:
         names = ("class_dim", "ignore_index", "reduction")
@@ -258,15 +241,6 @@ def _check_condition(
             )
 
 
-def _loss_values(
-    entries: Entries, correctness: Tensor, weight: float, kind: ConfidenceKind
-) -> tuple[SoftmaxSummary, Tensor]:
-    correctness = _checked_correctness(correctness, entries)
-    softmax, confidence = _measure(entries, kind)
-    ranking = _ranking(confidence, correctness, softmax.valid)
-    return softmax, weight * ranking - softmax.label
-
-
 def _measure(entries: Entries, kind: ConfidenceKind) -> tuple[SoftmaxSummary, Tensor]:
     """The numbers of every entry, and its confidence."""
     if kind == "margin":
@@ -279,15 +253,16 @@ def _measure(entries: Entries, kind: ConfidenceKind) -> tuple[SoftmaxSummary, Te
     return softmax, softmax.entropy / math.log(entries.num_classes)
 
 
-def _ranking(confidence: Tensor, correctness: Tensor, valid: Tensor | None) -> Tensor:
-    """One hinge per entry, with the next valid entry as its partner."""
-    partner = next_valid(valid, confidence)
+def _ranking(
+    entries: Entries, correctness: Tensor, kind: ConfidenceKind
+) -> tuple[SoftmaxSummary, Tensor]:
+    """The numbers of every entry, and its hinge with the next valid entry as its partner."""
+    hint = "Pass history.correctness(index)"
+    correctness = checked_for_each("correctness", correctness, entries, hint=hint)
+    softmax, confidence = _measure(entries, kind)
+    partner = next_valid(softmax.valid, confidence)
     lead = correctness - partner(correctness)  # H(n, m)
     gap = confidence - partner(confidence)
     # Without a lead there is nothing to rank.
-    return torch.where(lead != 0, lead.abs() - lead.sign() * gap, 0.0).relu()  # Eq. (18)
-
-
-def _checked_correctness(correctness: Tensor, entries: Entries) -> Tensor:
-    hint = "Pass history.correctness(index)"
-    return checked_for_each("correctness", correctness, entries, hint=hint)
+    hinge = torch.where(lead != 0, lead.abs() - lead.sign() * gap, 0.0).relu()  # Eq. (18)
+    return softmax, hinge

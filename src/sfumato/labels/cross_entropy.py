@@ -59,7 +59,7 @@ def cross_entropy_loss(
     """Cross entropy, with label smoothing if wanted.
 
     Smoothed labels can be reached by finite logits, so the network isn't pushed to ever higher
-    confidence; the price is that well-calibrated predictions are pulled down as well.
+    confidence; well-calibrated predictions are pulled down as well.
 
         L = -sum_k w_k q_k log p_k,   q = smooth_labels(target, smoothing, over=smoothing_over)
 

@@ -25,18 +25,13 @@ def entropy_penalty(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Minus the entropy of the predictions, divided by the number of classes.
+    """Minus the entropy of the predictions, divided by the number of classes: -log(C) / C to 0.
 
         R = (1 / C) sum_k p_k log p_k
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: only says which entries are ignored; None for none.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none"; between -log(C) / C and 0. Add it to a fidelity term.
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> import torch
@@ -48,8 +43,7 @@ def entropy_penalty(
 
     Differs:
         The average is over N x C, as in the code of MbLS, with which its weight 0.1 was tuned: the
-        entropy proper is C times larger. That code clamps probabilities at 1e-10 and so gives
-        vanishing classes no gradient; nothing is clamped here.
+        entropy proper is C times larger. That code clamps probabilities at 1e-10.
     """
     entries = prepare_entries(logits, target, class_dim, ignore_index)
     softmax = entries.softmax()
@@ -71,12 +65,9 @@ def ecp_loss(
         L = -sum_k q_k log p_k + weight * entropy_penalty
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
-        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         weight: of the penalty, at least 0; 0.1 in MbLS and ACLS on every data set.
         class_weight: (C,), for the cross entropy only.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, target, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> import torch

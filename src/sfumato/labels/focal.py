@@ -54,18 +54,15 @@ def focal_loss(
 ) -> Tensor:
     """Focal loss: cross entropy that loses interest in what is already predicted well.
 
-    It bounds a term of KL divergence and entropy, so it raises the entropy of predictions and acts
-    like label smoothing.
+    It raises the entropy of predictions and so acts like label smoothing.
 
         L = -w_y (1 - p_y)^gamma log p_y
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...); soft targets have no p_y and are refused.
         gamma: focusing exponent, at least 0; 0 is cross entropy, MbLS and ACLS compare with 3.
         class_weight: (C,) w; the mean divides by the sum of the labels' weights.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
@@ -78,14 +75,13 @@ def focal_loss(
         Lin et al. 2017; for calibration Mukhoti et al. 2020.
 
     Differs:
-        The code released for calibration sums over the batch and relies on gradient clipping; the
-        mean is taken here, as in the code of MbLS.
+        The code released for calibration sums over the batch; the mean is taken here, as in the
+        code of MbLS.
     """
     check_number("gamma", gamma, low=0.0)
     entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
-    softmax, weight = entries.softmax(only=("label",)), label_weight(entries, class_weight)
-    values = _focal_values(softmax.label, gamma, least=gamma)
-    return reduce_entries(_weighted(values, weight), softmax, reduction, weight=weight)
+    softmax = entries.softmax(only=("label",))
+    return _focal(entries, softmax, gamma, gamma, class_weight, reduction)
 
 
 def flsd_loss(
@@ -110,8 +106,7 @@ def flsd_loss(
     Args:
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...).
-        rule: by the probability of the label in three steps, as FLSD's own authors have it, or of
-            the predicted class in two, as the supplement of ACLS states it.
+        rule: by the label in three steps, or by the predicted class in two.
         gamma: exponent of confident entries, at least 0.
         class_weight, class_dim, ignore_index, reduction: as in `focal_loss`.
 
@@ -126,17 +121,15 @@ def flsd_loss(
         Mukhoti et al. 2020; ACLS (Park et al. 2023), supplement Eq. (1).
 
     Differs:
-        ACLS states the rule with the probability of the predicted class; its authors, and the
-        released code of both papers, with that of the label. The third step, at 0.5, is the code's.
-        The released code sums over the batch; the mean is taken here.
+        ACLS states the rule with the predicted class; FLSD's authors, and the released code of both
+        papers, with the label. The third step, at 0.5, is the code's, which sums over the batch.
     """
     check_choice("rule", rule, ("paper", "released"))
     check_number("gamma", gamma, low=0.0)
     entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
     softmax = entries.softmax(only=("label",) if rule == "released" else ("label", "top"))
-    weight = label_weight(entries, class_weight)
-    values = _focal_values(softmax.label, _exponent(softmax, rule, gamma), least=gamma)
-    return reduce_entries(_weighted(values, weight), softmax, reduction, weight=weight)
+    exponent = _exponent(softmax, rule, gamma)
+    return _focal(entries, softmax, exponent, gamma, class_weight, reduction)
 
 
 class FocalLoss(LossModule):
@@ -159,12 +152,22 @@ class FLSDLoss(LossModule):
     def __init__(self) -> None: ...
 
 
-def _focal_values(log_prob: Tensor, gamma: float | Tensor, least: float) -> Tensor:
-    """-(1 - p_y)^g log p_y of each entry; no exponent is below `least`."""
+def _focal(
+    entries: Entries,
+    softmax: SoftmaxSummary,
+    exponent: float | Tensor,
+    least: float,
+    class_weight: Tensor | None,
+    reduction: Reduction,
+) -> Tensor:
+    """The mean of -w_y (1 - p_y)^g log p_y; no exponent is below `least`."""
     # A label that can't be, log p = -inf, has power 1 and slope 0 there. Not `clamp`, whose
     # derivative is three operations instead of one.
-    miss = -torch.expm1(torch.threshold(log_prob, LEAST_LOG, LEAST_LOG))
-    return power_of_miss(miss, gamma, least=least) * -log_prob
+    miss = -torch.expm1(torch.threshold(softmax.label, LEAST_LOG, LEAST_LOG))
+    values = power_of_miss(miss, exponent, least=least) * -softmax.label
+    weight = label_weight(entries, class_weight)
+    values = values if weight is None else values * weight
+    return reduce_entries(values, softmax, reduction, weight=weight)
 
 
 def _exponent(softmax: SoftmaxSummary, rule: FLSDRule, gamma: float) -> Tensor:
@@ -175,10 +178,6 @@ def _exponent(softmax: SoftmaxSummary, rule: FLSDRule, gamma: float) -> Tensor:
     if rule == "released" and gamma != 3.0:
         exponent.masked_fill_(log_prob < math.log(0.5), 3.0)
     return exponent.masked_fill_(log_prob < math.log(0.2), 5.0)  # supplement Eq. (1)
-
-
-def _weighted(values: Tensor, weight: Tensor | None) -> Tensor:
-    return values if weight is None else values * weight
 
 
 def dual_focal_loss(
@@ -192,20 +191,18 @@ def dual_focal_loss(
 ) -> Tensor:
     """Focal loss whose factor falls with the lead of the label over the class that follows it.
 
-    Focal loss makes predictions less confident and often too little so. Here the factor is small
-    only where the label leads by much, which keeps up the gap between the two classes.
+    Focal loss often makes predictions too little confident. Here the factor is small only where the
+    label leads by much.
 
         L = -(1 - p_y + p_j)^gamma log p_y,   p_j = max { p_k : p_k < p_y }
 
     p_j is 0 where no class is below the label.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...); soft targets have no p_y and are refused.
         gamma: focusing exponent, at least 0; 0 is cross entropy. 5 for CIFAR, 2.3 for
             Tiny-ImageNet.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
@@ -218,8 +215,7 @@ def dual_focal_loss(
         Tao, Dong and Xu, "Dual Focal Loss for Calibration", ICML 2023.
 
     Differs:
-        The released code sums over the batch and relies on gradient clipping; the mean is taken
-        here.
+        The released code sums over the batch; the mean is taken here.
     """
     check_number("gamma", gamma, low=0.0)
     entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
@@ -256,22 +252,18 @@ def bsce_loss(
 ) -> Tensor:
     """Cross entropy weighed by the distance of the whole prediction from its label.
 
-    Focal loss weighs by what the label's probability misses, and its gradient is not in proportion
-    to that weight, because the weight is differentiated too. Here the weight knows all classes and
-    is held constant, so that unsure entries have the larger gradients.
+    The gradient of focal loss is not in proportion to its weight, which is differentiated too. Here
+    the weight knows all classes and is held constant, so that unsure entries have larger gradients.
 
         L = -sg( ||q - p||_norm^gamma ) sum_k q_k log p_k
 
     With norm 2 and gamma 2 the weight is the Brier score; sg passes no gradient.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
-        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         gamma: exponent, at least 0; 0 is cross entropy.
         norm: 1 or 2. For class indices norm 1 is 2 (1 - p_y): focal loss's weight, times 2^gamma.
         stop_gradient: True for BSCE-GRA; False differentiates the weight too, which is BSCE.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, target, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
@@ -284,9 +276,8 @@ def bsce_loss(
         Lin, Tao, Dong and Xu, "Uncertainty Weighted Gradients for Model Calibration", CVPR 2025.
 
     Differs:
-        The released code sums over the batch; the mean is taken here. Its command line has norm 1
-        and gamma 1 by default; norm and gamma here give the Brier score that the paper is named
-        after.
+        The released code sums over the batch, and its command line has norm 1 and gamma 1; norm and
+        gamma here give the paper's Brier score.
     """
     check_number("gamma", gamma, low=0.0)
     check_choice("norm", norm, (1, 2))

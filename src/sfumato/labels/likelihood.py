@@ -1,9 +1,5 @@
 """Likelihoods of smoothed labels: a normalised cross entropy, and averages over augmented copies.
 
-Cross entropy with a soft label is the logarithm of a likelihood that doesn't sum to one over the
-labels. Appendix C of the mollification paper divides it by its normaliser Z; appendix D averages
-the likelihood of one label over K augmented copies of its image, inside or outside the logarithm.
-
 Reference: Heinonen et al., "Robust Classification by Coupling Data Mollification with Label
 Smoothing", 2025, Eq. (14)-(28) and appendices C, D.
 """
@@ -38,8 +34,8 @@ def log_normaliser(logits: Tensor) -> Tensor:
 
         Z = sum_j (g - f_j) / (log g - log f_j)                                       (App. C)
 
-    A term is f_j where f_j = g. Everything is done on logarithms: with x = (log g - log f_j) / 2 a
-    term is sqrt(g f_j) sinh(x) / x, finite at x = 0 and for probabilities that underflow.
+    A term is f_j where f_j = g. With x = (log g - log f_j) / 2 it is sqrt(g f_j) sinh(x) / x, whose
+    logarithm is finite at x = 0 and for probabilities that underflow.
 
     Args:
         logits: (N, C) or (N, C, d1, ...).
@@ -70,15 +66,14 @@ def normalised_cross_entropy_loss(
 ) -> Tensor:
     """Cross entropy whose likelihood is a proper distribution over the smoothed labels.
 
+    That of cross entropy doesn't sum to one; it is divided by its normaliser Z.
+
         L = -sum_c y_c log f_c + log Z                                      (Eq. 15 and App. C)
 
     The authors saw no gain over the plain cross entropy; it is here to be compared with.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
-        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, target, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0, 0.0]])
@@ -129,9 +124,7 @@ def monte_carlo_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Tenso
 
         log I_K = log 1/K sum_k p(y | x, phi_k)                                        (Eq. 19)
 
-    Args:
-        log_likelihood: log p(y_n | x_n, phi_k), the copies k along `dim`.
-        dim: the dimension of the copies.
+    Args as in `jensen_log_likelihood`.
 
     Example:
         >>> monte_carlo_log_likelihood(torch.tensor([0.5, 0.25]).log())
@@ -152,13 +145,10 @@ def bias_corrected_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Te
 
     Computed from the ratios p_k / I_K, which never exceed K, so that tiny likelihoods are safe.
 
-    Args:
-        log_likelihood: log p(y_n | x_n, phi_k), the copies k along `dim`.
-        dim: the dimension of the copies.
+    Args as in `jensen_log_likelihood`.
 
     Returns:
-        `log_likelihood` without `dim`; with one copy, or where every copy has likelihood 0, the
-        plain Monte Carlo value, because there is no variance to estimate.
+        `log_likelihood` without `dim`; with one copy, or likelihoods 0 only, the Monte Carlo value.
 
     Example:
         >>> bias_corrected_log_likelihood(torch.tensor([0.5, 0.25]).log())
@@ -168,8 +158,7 @@ def bias_corrected_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Te
         Mollification paper, Eq. (23)-(27).
 
     Differs:
-        The paper calls K = 1 unbiased; log p(phi) has the full bias of Eq. (20)-(21) there,
-        but a single copy does not show how large it is.
+        The paper calls K = 1 unbiased; the bias of Eq. (20)-(21) is there, but can't be estimated.
     """
     copies = _check_copies(log_likelihood, dim)
     mean = monte_carlo_log_likelihood(log_likelihood, dim=dim)
@@ -188,11 +177,9 @@ def geometric_log_likelihood(log_likelihood: Tensor, *, dim: int = 0) -> Tensor:
 
         log p_geom = log prod_k p(y | x, phi_k)^(1/K)                                  (Eq. 28)
 
-    The same number as `jensen_log_likelihood`, read as a model of its own instead of a bound.
+    The same number as `jensen_log_likelihood`, read as a model instead of a bound.
 
-    Args:
-        log_likelihood: log p(y_n | x_n, phi_k), the copies k along `dim`.
-        dim: the dimension of the copies.
+    Args as in `jensen_log_likelihood`.
 
     Example:
         >>> geometric_log_likelihood(torch.tensor([0.5, 0.25]).log()).exp()

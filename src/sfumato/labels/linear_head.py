@@ -32,9 +32,9 @@ def linear_head_loss(
 ) -> Tensor:
     """Compute loss(hidden @ weight.T + bias, target) with a chunk of the logits at a time.
 
-    With a vocabulary of 128,000 tokens the logits of a batch and their gradient are the largest
-    tensors of a training step. A loss that is a sum over single entries needs neither: each chunk's
-    value and gradient are taken in the forward pass, and scaled in the backward pass.
+    With 128,000 tokens the logits and their gradient are the largest tensors of a training step. A
+    loss of single entries needs neither: value and gradient of each chunk are taken in the forward
+    pass, and scaled in the backward pass.
 
         L = 1/n sum_i l(W h_i + b, y_i),   dL/dW = 1/n sum_i l'(W h_i + b, y_i) h_i^T
 

@@ -33,13 +33,8 @@ def maxsup_penalty(
         R = max_k z_k - (1 / C) sum_k z_k
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: only says which entries are ignored; None for none.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
-
-    Returns:
-        A scalar, or (N, d1, ...) for "none"; at least 0. Add it to a fidelity term.
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> maxsup_penalty(torch.tensor([[2.0, 0.0, -1.0]]))
@@ -65,26 +60,22 @@ def maxsup_loss(
 ) -> Tensor:
     """Cross entropy with a penalty on the largest logit, whether it is the label's or not.
 
-    Label smoothing is cross entropy plus a (z_y - mean z). Where the prediction is wrong this pulls
-    the label's logit further below the classes that are ahead of it, and the mistake gets more
-    confident; with max z in the place of z_y the penalty acts on what is predicted.
+    Label smoothing is cross entropy plus a (z_y - mean z), which makes mistakes more confident: it
+    pulls the label's logit down. With max z for z_y the penalty acts on what is predicted.
 
         L = -sum_k q_k log p_k + weight (max_k z_k - (1 / C) sum_k z_k)
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
-        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         weight: alpha, at least 0; the authors raise it from 0.1 to 0.2, as `MaxSupLoss` does.
         class_weight: (C,), for the cross entropy only.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, target, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> maxsup_loss(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor(0.3365)
 
     Reference:
-        Zhou et al., "MaxSup: Overcoming Representation Collapse in Label Smoothing", NeurIPS 2025.
+        Zhou et al. 2025, see `maxsup_penalty`.
     """
     check_number("weight", weight, low=0.0)
     entries = prepare_entries(logits, target, class_dim, ignore_index)
@@ -100,9 +91,6 @@ class MaxSupLoss(LossModule):
         weight: alpha in the first epoch, at least 0.
         last_weight: alpha in the last epoch, at least 0.
         epochs: of the whole training; a study tells it.
-        class_weight: (C,), for the cross entropy only.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> loss = MaxSupLoss(epochs=3)

@@ -23,6 +23,7 @@ from sfumato.labels._entries import (
     prepare_entries,
     reduce_entries,
 )
+from sfumato.labels.correctness import are_many_processes
 from sfumato.labels.cross_entropy import cross_entropy_fidelity
 from sfumato.ops.softmax import SoftmaxSummary
 
@@ -40,15 +41,12 @@ def margin_penalty(
 
         R = (1 / C) sum_k max(0, max_j z_j - z_k - M)
 
-    Where the condition z_top - z_k > M holds, z_k is raised and z_top lowered by a constant; where
-    it doesn't, the entry is left alone.
+    Where z_top - z_k > M, z_k is raised and z_top lowered by a constant; elsewhere nothing moves.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: only says which entries are ignored; None for none.
         margin: M, at least 0.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> margin_penalty(torch.tensor([[12.0, 0.0, -1.0]]))
@@ -58,10 +56,9 @@ def margin_penalty(
         Liu et al. 2022 (MbLS); ACLS (Park et al. 2023), supplement Eq. (14).
 
     Differs:
-        Averaged over N x C as in the released code, with which weight 0.1 was tuned; Eq. (14) has a
-        sum over the classes. The supplement's Eq. (15) holds z_top constant, the released code and
-        this function don't. The released code averages over ignored pixels too; here they don't
-        count.
+        Averaged over N x C as in the released code, with which weight 0.1 was tuned; Eq. (14) sums
+        over the classes. Eq. (15) holds z_top constant, the released code and this function don't.
+        The released code averages over ignored pixels too.
     """
     check_number("margin", margin, low=0.0)
     entries = prepare_entries(logits, target, class_dim, ignore_index)
@@ -82,27 +79,23 @@ def mbls_loss(
 ) -> Tensor:
     """Margin-based label smoothing: cross entropy plus `weight` times `margin_penalty`.
 
-    Label smoothing asks all distances between logits to be equal; here they only must not exceed a
-    margin, so predictions that are fine aren't pulled down.
+    Distances between logits must not exceed a margin, where label smoothing asks them to be equal:
+    predictions that are fine aren't pulled down.
 
         L = -sum_k q_k log p_k + (weight / C) sum_k max(0, max_j z_j - z_k - M)
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
-        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         margin: M, at least 0; 6 for CIFAR-10, 10 for Tiny-ImageNet, ImageNet and segmentation.
         weight: of the penalty, at least 0; 0.1 everywhere.
         class_weight: (C,), for the cross entropy only.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, target, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> mbls_loss(torch.tensor([[12.0, 0.0, -1.0]]), torch.tensor([0]))
         tensor(0.1667)
 
     Reference:
-        Liu et al. 2022 (MbLS); ACLS (Park et al. 2023), supplement Eq. (14). Normalisation and
-        `Differs:` in `margin_penalty`.
+        Liu et al. 2022 (MbLS); normalisation and `Differs:` in `margin_penalty`.
     """
     check_number("margin", margin, low=0.0)
     check_number("weight", weight, low=0.0)
@@ -128,9 +121,8 @@ def _penalty(softmax: SoftmaxSummary) -> Tensor:
     return softmax.excess + softmax.number * rise  # supplement Eq. (14)
 
 
+# Bounds of a multiplier; as released, where each starts at the lower one.
 _LEAST, _LARGEST = 1e-6, 1e6
-
-"""Bounds of a multiplier; as released, where each starts at the lower one."""
 
 
 def cals_penalty(
@@ -150,13 +142,9 @@ def cals_penalty(
         R   = sum_k ( max(0, l_k + rho h_k)^2 - l_k^2 ) / (2 rho)
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: only says which entries are ignored; None for none.
-        multipliers: (C,) l, at least 0; None for 1e-6, with which `CALSLoss` begins.
-        rho: weight of the quadratic term, above 0.
-        margin: M, above 0.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        multipliers, rho, margin: as in `cals_loss`.
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> cals_penalty(torch.tensor([[15.0, 0.0, -5.0]]))
@@ -189,18 +177,15 @@ def cals_loss(
 
         L = -sum_k q_k log p_k + cals_penalty
 
-    One weight for all classes, as MbLS has, is too much for some and too little for others. Here
-    classes whose logits stray further below the largest one are held more strongly.
+    Classes whose logits stray further below the largest one are held more strongly, where MbLS has
+    one weight for all.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
-        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         multipliers: (C,) l, at least 0; None for 1e-6, with which `CALSLoss` begins.
         rho: weight of the quadratic term, above 0.
         margin: M, above 0.
         class_weight: (C,), for the cross entropy only.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, target, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> cals_loss(torch.tensor([[15.0, 0.0, -5.0]]), torch.tensor([0]))
@@ -217,12 +202,11 @@ def cals_loss(
 class CALSLoss(LossModule, KeepsPrecision):
     """`cals_loss` whose multipliers are learnt on the validation set.
 
-    Hand it the predictions of the validation set after each epoch, then end the epoch:
-    `note_validation(logits, target)`, as often as there are batches, and `end_epoch()`. The
-    multiplier of a class becomes the mean slope max(0, l + rho h) of its penalty there. Every
-    `rho_every` epochs rho grows by `rho_factor`, up to `rho_max`, where the penalty of the
-    validation set has not fallen below `improvement` times that of the epoch before. Save the state
-    dict with the checkpoint.
+    After each epoch call `note_validation(logits, target)` with each batch of the validation set,
+    then `end_epoch()`. The multiplier of a class becomes the mean slope max(0, l + rho h) of its
+    penalty there. Every `rho_every` epochs rho grows by `rho_factor`, up to `rho_max`, where the
+    penalty has not fallen below `improvement` times that of the epoch before. Save the state dict
+    with the checkpoint.
 
     Args:
         num_classes: C.
@@ -232,9 +216,6 @@ class CALSLoss(LossModule, KeepsPrecision):
         rho_factor: gamma, at least 1.
         rho_every: epochs from one look at rho to the next.
         improvement: tau, in [0, 1].
-        class_weight: (C,), for the cross entropy only.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> loss = CALSLoss(num_classes=3)
@@ -318,7 +299,7 @@ class CALSLoss(LossModule, KeepsPrecision):
                 "with its predictions before end_epoch()"
             )
         # One sum of everything that was noted: a single message, whatever the number of classes.
-        if distributed.is_available() and distributed.is_initialized():
+        if are_many_processes():
             distributed.all_reduce(self._noted)
         noted, self._noted = self._noted, None
         self.completed_epochs += 1

@@ -1,8 +1,4 @@
-"""Multi-class difference of confidence and accuracy: the mean prediction should be the class mix.
-
-Reference: Hebbalaguppe et al., "A Stitch in Time Saves Nine", CVPR 2022, as restated in the ACLS
-supplement, Eq. (9)-(13).
-"""
+"""MDCA: the mean prediction of a batch should be its mix of classes."""
 
 from __future__ import annotations
 
@@ -35,15 +31,14 @@ def mdca_penalty(
     Args:
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
-        class_dim: dimension of the classes in `logits`.
-        ignore_index: class index whose entries are skipped.
+        class_dim, ignore_index: as in `cross_entropy_loss`.
 
     Example:
         >>> mdca_penalty(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
         tensor(0.1904)
 
     Reference:
-        ACLS supplement, Eq. (9).
+        Hebbalaguppe et al., "A Stitch in Time Saves Nine", CVPR 2022; ACLS supplement, Eq. (9).
 
     Differs:
         Averaged over classes, as released; the equation is a sum over classes, C times larger.
@@ -69,10 +64,8 @@ def mdca_loss(
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         weight: of the penalty; 1 in the released scripts.
-        class_dim: dimension of the classes in `logits`.
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none". The penalty is one number of the
-            batch: "none" adds it to every valid entry, so that their mean is the "mean".
+        class_dim, ignore_index: as in `cross_entropy_loss`.
+        reduction: "mean", "sum" or "none", which adds the one penalty to every valid entry.
 
     Example:
         >>> mdca_loss(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1]))
@@ -81,9 +74,6 @@ def mdca_loss(
     Reference:
         ACLS supplement, Eq. (9); released with focal loss or label smoothing too, for which
         add `mdca_penalty` to those losses.
-
-    Differs:
-        See `mdca_penalty`.
     """
     check_number("weight", weight, low=0.0)
     entries = prepare_entries(logits, target, class_dim, ignore_index)

@@ -1,8 +1,4 @@
-"""Maximum mean calibration error: pulls confidence and correctness together under a kernel.
-
-Reference: Kumar et al., "Trainable Calibration Measures For Neural Networks From Kernel Mean
-Embeddings", ICML 2018; compared with in ACLS, Table 3 (CIFAR-10, Tiny-ImageNet, ImageNet).
-"""
+"""Maximum mean calibration error: pulls confidence and correctness together under a kernel."""
 
 from __future__ import annotations
 
@@ -45,20 +41,18 @@ def mmce_penalty(
                          + sum_{wrong, wrong} p_i p_j k_ij / n^2
                          - 2 sum_{right, wrong} (1 - p_i) p_j k_ij / (m n) )
 
-    Both are quadratic forms a'Ka. Sorted by confidence the Laplacian kernel factorises on either
-    side of the diagonal, so prefix sums give the exact value in O(N log N): no N x N matrix, and
-    the pixels of a batch of maps are one batch like any other.
+    Sorted by confidence the kernel factorises on either side of the diagonal, so prefix sums give
+    the exact value in O(N log N), of the pixels of a batch of masks too.
 
     Args:
         logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...).
         weighted: the form in which right and wrong predictions count alike, however few are wrong.
-        class_dim: dimension of the classes in `logits`.
-        ignore_index: class index whose entries are skipped.
+        class_dim, ignore_index: as in `cross_entropy_loss`.
 
     Returns:
-        A scalar; 0 for an empty batch. A batch of one gives (c - p)^2 (weighted: |c - p|). A group
-        without members contributes 0, and the square root has gradient 0 where its value is 0.
+        A scalar; 0 for an empty batch. A group without members contributes 0, and the square root
+        has gradient 0 where its value is 0.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
@@ -66,8 +60,8 @@ def mmce_penalty(
         tensor(0.1072)
 
     Reference:
-        Kumar et al. 2018; authors' code of "Calibrating deep neural networks using focal
-        loss" for the constants.
+        Kumar et al., "Trainable Calibration Measures For Neural Networks From Kernel Mean
+        Embeddings", ICML 2018; constants of the authors' code of calibration by focal loss.
 
     Differs:
         The plain form has no square root, as released. The released weighted form divides
@@ -96,10 +90,8 @@ def mmce_loss(
         target: class indices (N, d1, ...).
         weight: of the penalty; released configurations use 1 (plain) and 2 to 4 (weighted).
         weighted: as in `mmce_penalty`.
-        class_dim: dimension of the classes in `logits`.
-        ignore_index: class index whose entries are skipped.
-        reduction: "mean" over the valid entries, "sum" or "none". The penalty is one number of the
-            batch: "none" adds it to every valid entry, so that their mean is the "mean".
+        class_dim, ignore_index: as in `cross_entropy_loss`.
+        reduction: "mean", "sum" or "none", which adds the one penalty to every valid entry.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])

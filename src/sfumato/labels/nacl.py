@@ -36,9 +36,8 @@ def neighbour_penalty(
         logits: (N, C, H, W); in general (N, C, d1, ...), whose neighbourhood is 3 wide in each
             dimension. (N, C) has no neighbours.
         target: class indices (N, d1, ...) or soft targets shaped like `logits`.
-        class_dim: dimension of the classes in `logits`.
-        ignore_index: class index of entries to skip; their labels count for no neighbour.
-        reduction: "mean" over the other entries, "sum" or "none".
+        class_dim, ignore_index, reduction: as in `cross_entropy_loss`; labels to skip count for no
+            neighbour.
 
     Example:
         >>> import torch
@@ -72,18 +71,15 @@ def nacl_loss(
 ) -> Tensor:
     """Cross entropy with a penalty on logits that are far from the labels around them.
 
-    Inside of an object the penalty keeps logits small, at its border, where neighbours have other
-    labels, it asks for less: confidence is lowest where the annotation is least certain.
+    Confidence gets lowest at the borders of objects, where the annotation is least certain.
 
         L = -sum_k q_k log p_k + (weight / C) sum_k |z_k - t_k|
 
     Args:
         logits: (N, C, H, W); in general (N, C) or (N, C, d1, ...).
-        target: class indices (N, d1, ...) or soft targets shaped like `logits`.
         weight: lambda, at least 0; 0.1 as released.
         class_weight: (C,), for the cross entropy only.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        target, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> import torch

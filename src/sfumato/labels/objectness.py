@@ -33,13 +33,7 @@ def cells_of(boxes: Tensor) -> Cells:
 
 
 def union_area(boxes: Tensor) -> Tensor:
-    """Area of the union of each image's boxes; (N, K, 4) as x1, y1, x2, y2 gives (N,).
-
-    Example:
-        >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 2.0], [2.0, 0.0, 6.0, 2.0]]])  # share 2 x 2
-        >>> union_area(boxes)
-        tensor([12.])
-    """
+    """Area of the union of each image's boxes; (N, K, 4) as x1, y1, x2, y2 gives (N,)."""
     # The usual case: no union, so no cells.
     if boxes.shape[1] == 1:
         return (boxes[:, 0, 2:] - boxes[:, 0, :2]).clamp_min(0).prod(-1)
@@ -56,12 +50,6 @@ def union_area_inside(boxes: Tensor, corners: Tensor) -> Tensor:
         | sum over edges of P  int_(x in edge and in [x0, x1]) (clamp(y, y0, y1) - y0) dx |
 
     whose integrand is piecewise linear, so that the result is exact.
-
-    Example:
-        >>> box = torch.tensor([[[0.0, 0.0, 2.0, 2.0]]])
-        >>> diamond = torch.tensor([[[1.0, -1.0], [3.0, 1.0], [1.0, 3.0], [-1.0, 1.0]]])
-        >>> union_area_inside(box, diamond)  # touches the box at its four corners
-        tensor([4.], dtype=torch.float64)
     """
     x, y, covered = cells_of(to_float64(boxes))
     start = to_float64(corners)
@@ -109,7 +97,9 @@ def box_objectness(boxes: Tensor, size: tuple[int, int]) -> Tensor:
         >>> box_objectness(boxes, (8, 8))  # 24 of 64 pixels
         tensor([0.3750])
     """
-    height, width = _checked_size(size)
+    height, width = size
+    check_integer("height of size", height, low=1)
+    check_integer("width of size", width, low=1)
     boxes = _checked_boxes(boxes)
     limit = boxes.new_tensor([width, height, width, height])
     inside = torch.minimum(boxes.clamp_min(0), limit)
@@ -119,9 +109,8 @@ def box_objectness(boxes: Tensor, size: tuple[int, int]) -> Tensor:
 def window_objectness(boxes: Tensor, corners: Tensor) -> Tensor:
     """Share of a window, possibly turned, that boxes of its source image cover.
 
-    A crop that is scaled, mirrored, stretched and turned shows a parallelogram of its source.
-    Boxes stay rectangles there, so that the covered area is exact at every angle; the bounding
-    box of a turned box, which is what box transforms give, would be overconfident.
+    A crop that is scaled, mirrored, stretched and turned shows a parallelogram of its source, where
+    boxes stay rectangles: the area is exact. The bounding box of a turned box would cover more.
 
     Args:
         boxes: (N, K, 4) in pixels of the source image, as in `box_objectness`.
@@ -159,12 +148,10 @@ def mask_objectness(masks: Tensor) -> Tensor:
 class ObjectnessLabel(nn.Module):
     """Soft label of one sample from the boxes or masks that came through its transforms.
 
-    Put it after the torchvision v2 transforms that crop: they move image, `BoundingBoxes` and
-    `Mask` together, and what is left of the object decides the label (Eq. 5 and 6).
-
-    A sample is a dict with `image`, `label` (an integer) and `boxes` or `masks`; it comes back
-    with `objectness` and `soft_label` beside them. Boxes are of the labelled class; where the
-    sample also has `box_labels` (one integer a box), boxes of other classes are left out.
+    Put it after the torchvision v2 transforms that crop: what is left of the object decides the
+    label (Eq. 5 and 6). A sample is a dict with `image`, `label` (an integer) and `boxes` or
+    `masks`; it comes back with `objectness` and `soft_label`. With `box_labels` (one integer a
+    box), boxes of other classes are left out.
 
     `RandomRotation` replaces a turned box by its bounding box, which covers more than the object
     does. Use masks with rotation; `sfumato.augment.ResizedCrop` is exact with boxes, too.
@@ -259,10 +246,3 @@ def _checked_boxes(boxes: Tensor) -> Tensor:
     if boxes.shape[1] == 0:
         boxes = boxes.new_zeros(len(boxes), 1, 4)
     return boxes if boxes.is_floating_point() else boxes.float()
-
-
-def _checked_size(size: tuple[int, int]) -> tuple[int, int]:
-    height, width = size
-    check_integer("height of size", height, low=1)
-    check_integer("width of size", width, low=1)
-    return height, width

@@ -21,6 +21,7 @@ from sfumato.labels._entries import (
     prepare_entries,
     reduce_entries,
 )
+from sfumato.labels.correctness import are_many_processes
 from sfumato.ops.softmax import SoftmaxSummary
 
 
@@ -36,19 +37,17 @@ def online_label_smoothing_loss(
 ) -> Tensor:
     """Cross entropy with the label and with a soft label of its class.
 
-    Label smoothing gives all other classes the same share. Here they share as the network's own
-    right predictions of that class do, so that what looks alike stays alike.
+    The other classes share as the network's own right predictions of that class do, so that what
+    looks alike stays alike.
 
         L = -weight log p_y - (1 - weight) sum_k S_yk log p_k
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
         target: class indices (N, d1, ...); soft targets have no class y and are refused.
         soft_labels: (C, C) S, row y the soft label of class y; None for hard ones, which gives
             cross entropy.
         weight: alpha, of the hard label, in [0, 1]; 0.5 as released.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
+        logits, class_dim, ignore_index, reduction: as in `cross_entropy_loss`.
 
     Example:
         >>> logits, soft = torch.tensor([[2.0, 0.0, -1.0]]), torch.full((3, 3), 1 / 3)
@@ -63,7 +62,7 @@ def online_label_smoothing_loss(
     """
     check_number("weight", weight, low=0.0, high=1.0)
     entries = prepare_entries(logits, target, class_dim, ignore_index, soft=False)
-    softmax = _softmax(entries, soft_labels, weight)
+    softmax = entries.softmax(table=_mixed(entries, soft_labels, weight))
     return reduce_entries(-softmax.label, softmax, reduction)
 
 
@@ -77,9 +76,6 @@ class OnlineLabelSmoothingLoss(LossModule, KeepsPrecision, function=online_label
 
     Args:
         num_classes: C.
-        weight: alpha, of the hard label, in [0, 1]; 0.5 as released.
-        class_dim, ignore_index: dimension of the classes in `logits`; class index to skip.
-        reduction: "mean" of the entries that are not skipped, "sum" or "none".
 
     Example:
         >>> loss = OnlineLabelSmoothingLoss(num_classes=2)
@@ -123,7 +119,8 @@ class OnlineLabelSmoothingLoss(LossModule, KeepsPrecision, function=online_label
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         entries = self.entries(logits, target, soft=False)
-        softmax = _softmax(entries, self.soft_labels, self.weight, wants_predicted=self.training)
+        table = _mixed(entries, self.soft_labels, self.weight)
+        softmax = entries.softmax(table=table, wants_predicted=self.training)
         if self.training:
             self._record(entries, softmax)
         return reduce_entries(-softmax.label, softmax, self.reduction)
@@ -142,7 +139,7 @@ class OnlineLabelSmoothingLoss(LossModule, KeepsPrecision, function=online_label
     @torch.no_grad()
     def end_epoch(self) -> None:
         """Make soft labels of what was gathered; call it once after each epoch."""
-        if distributed.is_available() and distributed.is_initialized():
+        if are_many_processes():
             # Where every process has seen the whole batch, both sides of the quotient grow alike.
             distributed.all_reduce(self.sums)
             distributed.all_reduce(self.counts)
@@ -154,16 +151,10 @@ class OnlineLabelSmoothingLoss(LossModule, KeepsPrecision, function=online_label
         self.counts.zero_()
 
 
-def _softmax(
-    entries: Entries, soft_labels: Tensor | None, weight: float, *, wants_predicted: bool = False
-) -> SoftmaxSummary:
-    """The numbers of each entry, with the mixture of label and soft label for its target."""
-    table = None if soft_labels is None else _mixed(entries, soft_labels, weight)
-    return entries.softmax(table=table, wants_predicted=wants_predicted)
-
-
-def _mixed(entries: Entries, soft_labels: Tensor, weight: float) -> Tensor:
-    """(C, C), the target of each class: its label and its soft label."""
+def _mixed(entries: Entries, soft_labels: Tensor | None, weight: float) -> Tensor | None:
+    """(C, C), the target of each class: its label and its soft label; None for hard ones."""
+    if soft_labels is None:
+        return None
     check_floating("soft_labels", soft_labels)
     classes = entries.num_classes
     if soft_labels.shape != (classes, classes):

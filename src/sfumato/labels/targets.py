@@ -1,8 +1,4 @@
-"""Soft targets: smoothed, tempered and objectness-weighted labels.
-
-A target is a tensor of class indices (N, ...) or of soft labels (N, C, ...), the class dimension
-second as in the logits; what comes out is always soft. Feed it to any loss that takes soft targets.
-"""
+"""Soft targets (N, C, ...): smoothed, tempered and objectness-weighted labels."""
 
 from __future__ import annotations
 
@@ -47,9 +43,6 @@ def smooth_labels(
 ) -> Tensor:
     """Move part of each label's mass to the other classes.
 
-    A network can reach a smoothed label with finite logits, so it isn't driven to ever higher
-    confidence.
-
         over="all":     q_k = (1 - a) y_k + a / C
         over="others":  q_k = (1 - a) y_k + (1 - y_k) a / (C - 1)
 
@@ -61,7 +54,7 @@ def smooth_labels(
 
     Returns:
         Soft labels (N, C, ...), in the precision of soft `target`, else of a tensor `amount`,
-        else the default one. Rows sum to 1 if the labels do.
+        else the default one.
 
     Example:
         >>> smooth_labels(torch.tensor([2]), 0.1, num_classes=5)
@@ -90,9 +83,8 @@ def temper_labels(
     mode at the label, where label smoothing moves the mode.
 
     Args:
-        target: class indices (N, ...) or soft labels (N, C, ...).
+        target, num_classes: as in `smooth_labels`.
         amount: decay g in [0, 1]; a number, or (N,) or (N, ...) one per sample or entry.
-        num_classes: C; needed for class indices.
 
     Example:
         >>> temper_labels(torch.tensor([0, 1]), torch.tensor([0.0, 0.75]), num_classes=3)
@@ -128,12 +120,10 @@ def objectness_labels(
         objectness: (N,) share w h / (W H) of the image covered by the object's box, in [0, 1].
         num_classes: C; needed for class indices.
         beta: 1 full adaptive smoothing, 0 hard labels; 0.75 leaves at least 0.25 on the label.
-            The label keeps the largest share of every object only for beta < (C - 1) / C: with
-            more, it falls below the other classes where beta (1 - objectness) > (C - 1) / C.
-        absent: the adaptive part of the label where the objectness is exactly 0. "uniform" is
-            1 / C on every class, as for the paper's images of context alone: all classes are
-            equally likely without an object. "others" is Eq. (5) to the letter, no mass on the
-            label and 1 / (C - 1) on each other class.
+            Above (C - 1) / C the label of a small object falls below the other classes.
+        absent: the adaptive part of the label where the objectness is exactly 0: "uniform", 1 / C
+            on every class, as for the paper's images of context alone; or "others", Eq. (5) to the
+            letter, 1 / (C - 1) on each class but the label.
 
     Example:
         >>> objectness_labels(torch.tensor([0, 0]), torch.tensor([1.0, 0.4]), num_classes=4)
