@@ -54,11 +54,12 @@ def calibration_error(
     """Expected calibration error: how far confidence and accuracy are apart, bin by bin.
 
     ECE = sum_b |B_b| / N |acc(B_b) - conf(B_b)|, with conf the probability of the predicted class.
-    Bins are right-closed, (lo, hi]; confidence 0 falls in the first and 1 in the last.
+    Bins are right-closed, (lo, hi]; confidence 0 falls in the first and 1 in the last. NaN where no
+    sample counts.
 
     Args:
-        probs: class probabilities.
-        target: class indices.
+        probs: class probabilities, (N, C) or (N, C, d1, ...).
+        target: class indices, (N,) or (N, d1, ...).
         num_bins: number of bins B; 15 in all papers here, 100 beside it in adaptive smoothing.
         norm: "l1" as above; "l2" for the root of the weighted mean square gap; "max" for the
             maximum calibration error (MCE).
@@ -68,10 +69,6 @@ def calibration_error(
         class_dim: dimension of the classes.
         ignore_index: label of entries that count for nothing.
         validate: check that rows sum to one and labels are in range.
-
-    Shape:
-        probs: (N, C) or (N, C, d1, ...); target: (N,) or (N, d1, ...); output: scalar, float64;
-        NaN where no sample counts.
 
     Example:
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])
@@ -489,9 +486,6 @@ def calibration_floor(probs: Tensor, *, num_bins: int = 15, validate: bool = Tru
         num_bins: number of equal-width bins, as in `calibration_error`.
         validate: check that rows sum to one.
 
-    Shape:
-        probs: (N, C); output: scalar, float64; NaN where there is no sample.
-
     Example:
         >>> probs = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.9, 0.1]])
         >>> calibration_floor(probs)  # all four right with probability 0.66, an ECE of 0.1 even so
@@ -594,11 +588,8 @@ def predictive_entropy(probs: Tensor, *, validate: bool = True) -> Tensor:
     """Entropy of each prediction in nats, H = -sum_c p_c log p_c.
 
     Args:
-        probs: class probabilities; for samples of a prediction, their mean.
+        probs: class probabilities, (N, C) or (N, C, d1, ...); or the mean of samples.
         validate: check that rows sum to one.
-
-    Shape:
-        probs: (N, C) or (N, C, d1, ...); output: (N,) or (N, d1, ...).
 
     Example:
         >>> predictive_entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
@@ -620,11 +611,8 @@ def mutual_information(samples: Tensor, *, validate: bool = True) -> Tensor:
     Zero where all samples agree.
 
     Args:
-        samples: class probabilities of S samples.
+        samples: class probabilities of S samples, (S, N, C) or (S, N, C, d1, ...).
         validate: check that rows sum to one.
-
-    Shape:
-        samples: (S, N, C) or (S, N, C, d1, ...); output: (N,) or (N, d1, ...).
 
     Example:
         >>> mutual_information(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
@@ -664,14 +652,11 @@ def true_calibration_error(
     hide in one bin. With `num_bins` it is the ECE of expected instead of observed correctness.
 
     Args:
-        probs: class probabilities.
-        posterior: the true class probabilities, as the built-in scenes carry them.
+        probs: class probabilities, (N, C) or (N, C, d1, ...).
+        posterior: the true class probabilities, as the built-in scenes carry them, like `probs`.
         num_bins: number of bins, or None to compare sample by sample.
         norm, binning: as in `calibration_error`.
         validate: check that rows sum to one.
-
-    Shape:
-        probs, posterior: (N, C) or (N, C, d1, ...), the same; output: scalar, float64.
 
     Example:
         >>> probs = torch.tensor([[0.9, 0.1], [0.7, 0.3]])

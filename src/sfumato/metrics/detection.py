@@ -48,9 +48,9 @@ def detection_calibration_error(
     """D-ECE: how far the confidence of detections is from the share that finds an object.
 
     D-ECE = sum_b n_b / N |precision(b) - confidence(b)|. Recall has no part in it: what was missed
-    has no confidence. With boxes a bin is a cell of confidence, position and size, so that a
-    detector that is overconfident on small objects at the border and underconfident on large ones
-    is seen; cells are then many, and few detections in each make the number large by chance alone.
+    has no confidence. With boxes a bin is a cell of confidence, position and size, which tells
+    small objects at the border from large ones; few detections in each of many cells make the
+    number large by chance alone.
 
     Args:
         confidence: score of each detection, in [0, 1]; (N,).

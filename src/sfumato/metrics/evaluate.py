@@ -88,10 +88,9 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Interval of `metric(*tensors)` over resamples, with replacement, of the first axis.
 
-    The quantiles of the resampled values are moved so that their mean is the measured value:
-    a resample has more label noise than the sample, so its calibration error is larger, and plain
-    quantiles may even exclude the measured value. The interval is for what the metric is, on
-    average, on test sets of this size.
+    The quantiles are moved so that the mean of the resampled values is the measured one: a resample
+    has more label noise than the sample, so its calibration error is larger. The interval is for
+    what the metric is, on average, on test sets of this size.
 
     Args:
         metric: function of the tensors that returns a scalar.
@@ -141,12 +140,9 @@ def paired_difference(
 
     Args:
         metric: function of predictions and target that returns a scalar.
-        first: predictions of the first model.
-        second: predictions of the second model on the same samples.
+        first, second: predictions of both models on the same samples.
         target: class indices.
-        resamples: number of resamples.
-        level: probability that the interval is to cover.
-        generator: source of randomness.
+        resamples, level, generator: as in `bootstrap_interval`.
 
     Example:
         >>> from sfumato.metrics import accuracy
@@ -198,8 +194,8 @@ def share_interval(
 
     Args:
         value: the share.
-        draws: of resamples, where hits are dependent (pixels of an image): as many independent
-            trials are assumed as would scatter like these. None where each unit is one trial.
+        draws: of resamples, where hits are dependent (pixels of an image): as many trials are
+            assumed as would scatter like these. None where each unit is one trial.
         units: what is drawn.
         level: probability that the interval is to cover.
 
@@ -268,8 +264,8 @@ def draw_in_parts(
 ) -> Iterator[Tensor]:
     """`draw_weights` of all resamples, a few (R, U) at a time, so that they fit the memory.
 
-    The parts depend on the numbers of units and of resamples only: generators that start from the
-    same state give the same resamples to everything that is measured on them.
+    How many depends on the numbers of units and resamples only: equal generators give everything
+    that is measured the same resamples.
     """
     step = max(1, _CHUNK // max(units, _CELLS))
     for start in range(0, resamples, step):
@@ -407,11 +403,9 @@ class Evaluation:
     def resample(
         self, resamples: int, generator: torch.Generator | None, *, in_blocks: bool = False
     ) -> dict[str, Tensor]:
-        """Every metric of every resample, (R,) each.
+        """Every metric of every resample, (R,) each; equal generators draw the same ones.
 
-        Two evaluations of the same samples see the same resamples if their generators start
-        from the same state. `in_blocks` draws random blocks of samples where these are many;
-        images keep their pixels together, whatever their number.
+        `in_blocks` draws random blocks of samples where these are many.
         """
         unit, units = self.unit, self.num_units
         in_blocks = in_blocks and self.one_each and units > BLOCKS
@@ -672,12 +666,10 @@ def evaluate_predictions(
         logits: raw scores, of the same shape as `probs`.
         num_bins: bins of the calibration errors.
         resamples: bootstrap resamples for the intervals; 0 leaves them out. Samples are drawn, or
-            whole images where predictions are dense; beyond 2,000 samples, random blocks of them
-            (`metrics/evaluate.py` says how far that is the same).
+            whole images where predictions are dense; beyond 2,000 samples, random blocks of them.
         level: probability that the intervals are to cover.
-        splits: what takes many passes over the predictions, too: NLL and Brier score in two parts
-            (`score_split`, 33 passes) and classwise_ace (a sort of each class, whose edges stay
-            in resamples). False saves the time where these are not needed.
+        splits: what takes many passes, too: NLL and Brier score in two parts (`score_split`) and
+            classwise_ace, whose edges stay in resamples.
         sample_weight: how often each sample counts, as in `calibration_error`; a resample draws a
             sample with its weight.
         class_dim: dimension of the classes.

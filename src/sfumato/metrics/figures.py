@@ -143,8 +143,7 @@ def confidence_map(
     """Confidence of every pixel of one image beside the pixels that are wrong.
 
     A trustworthy segmentation is pale where it is wrong. Deeper colour is higher confidence;
-    ignored pixels are grey. With `num_bins` the reliability diagram of this one image stands beside
-    it (figure 3 of the appendix of margin-based label smoothing).
+    ignored pixels are grey. `num_bins` adds the reliability diagram of this one image.
 
     Args:
         probs: class probabilities of one image; (C, H, W).

@@ -62,9 +62,7 @@ def score(
 ) -> Samples:
     """Confidence, correctness and log likelihood of every sample that is not ignored."""
     predictions, target = as_tensors(predictions, target, class_dim)
-    values, label, valid = _prepare(
-        predictions, target, from_logits=from_logits, ignore_index=ignore_index
-    )
+    values, label, valid = _prepare(predictions, target, from_logits, ignore_index)
     # Labels are read as addresses by the kernel, so an ignored one must be a class too.
     label = label if valid is None else label.where(valid, 0)
     if from_logits:
@@ -76,8 +74,10 @@ def score(
         if validate and not is_sound:
             check_distribution("probs", predictions, valid=valid)
     weight = row_weights(sample_weight, target, ignore_index, is_stream=is_stream)
-    kept = (each.flatten() if valid is None else each[valid] for each in found[:3])
-    return Samples(*kept, weight)
+    confidence, correct, log_likelihood = (
+        each.flatten() if valid is None else each[valid] for each in found[:3]
+    )
+    return Samples(confidence, correct, log_likelihood, weight)
 
 
 def _read_probs(probs: Tensor, label: Tensor) -> tuple[Samples, bool]:
@@ -149,9 +149,7 @@ def flat_rows(
     With `softmax=False` logits stay logits.
     """
     predictions, target = as_tensors(predictions, target, class_dim)
-    values, label, valid = _prepare(
-        predictions, target, from_logits=from_logits, ignore_index=ignore_index
-    )
+    values, label, valid = _prepare(predictions, target, from_logits, ignore_index)
     if validate and not from_logits:
         check_distribution("probs", predictions, valid=valid)
     if from_logits and softmax:
@@ -173,16 +171,13 @@ def as_tensors(predictions: Tensor, target: Tensor, class_dim: int) -> tuple[Ten
 
 
 def _prepare(
-    predictions: Tensor, target: Tensor, *, from_logits: bool, ignore_index: int
+    predictions: Tensor, target: Tensor, from_logits: bool, ignore_index: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Checked values in float32 or float64, labels, and which entries count (None: all)."""
-    name = "logits" if from_logits else "probs"
-    check_shapes(name, predictions, target)
-    if predictions.requires_grad:
-        predictions = predictions.detach()
+    check_shapes("logits" if from_logits else "probs", predictions, target)
     valid = entries_that_count(target, predictions.shape[1], ignore_index=ignore_index)
-    values = predictions if predictions.dtype == torch.float64 else predictions.float()
-    return values, target.long(), valid
+    values = predictions.detach()
+    return values if values.dtype == torch.float64 else values.float(), target.long(), valid
 
 
 def check_shapes(name: str, predictions: Tensor, target: Tensor) -> None:
@@ -386,7 +381,7 @@ def of_predictions(
             setattr(metric, name, getattr(of_groups, name))
         found: Any = by_convention(metric)
         found.of_groups = of_groups
-        return found  # type: ignore[no-any-return]
+        return found
 
     return decorate
 

@@ -92,11 +92,7 @@ class OODEvaluation:
     def resample(
         self, resamples: int, generators: tuple[torch.Generator, torch.Generator]
     ) -> dict[str, Tensor]:
-        """Every metric of every resample, (R,) each; both sets are drawn by themselves.
-
-        Two evaluations of the same inputs see the same resamples if their generators start from the
-        same states.
-        """
+        """Every metric of every resample, (R,) each; both sets are drawn by themselves."""
         step = max(1, _AT_A_TIME // sum(self.sizes))
         parts = []
         for start in range(0, resamples, step):

@@ -27,12 +27,9 @@ def consistency(probs: Tensor, *, reference: Reference = "previous") -> Tensor:
     Consistency = 1/M sum_i 1(g(x_i) = g(x_{i+1})), g the most probable class.
 
     Args:
-        probs: probabilities along the sequence.
+        probs: probabilities along the sequence, (N, M + 1, K) with at least two frames.
         reference: compare with the "previous" frame, or with the "first" one, as is usual for noise
             sequences, whose frames have no order (`is_ordered`).
-
-    Shape:
-        probs (N, M + 1, K) with at least two frames; the result (N,).
 
     Example:
         >>> probs = torch.tensor([[[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.8, 0.2]]])
@@ -69,11 +66,8 @@ def cross_entropy_consistency(
     logarithm.
 
     Args:
-        probs: probabilities along the sequence.
+        probs: as in `consistency`.
         form: "paper", or "released": divided by the number of classes, frames exchanged.
-
-    Shape:
-        probs (N, M + 1, K) with at least two frames; the result (N,).
 
     Example:
         >>> probs = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])
@@ -103,11 +97,8 @@ def relative_confidence(probs: Tensor, target: Tensor) -> Tensor:
     Relative confidence = p(y_true | x) / max p(y | x).
 
     Args:
-        probs: probabilities of any batch of images or frames.
-        target: true classes.
-
-    Shape:
-        probs (..., K), target (...) or, for sequences, (N,); the result (...).
+        probs: probabilities of any batch of images or frames, (..., K).
+        target: true classes, (...) or, for sequences, (N,).
 
     Example:
         >>> relative_confidence(torch.tensor([[0.2, 0.8], [0.6, 0.4]]), torch.tensor([0, 0]))
@@ -161,11 +152,8 @@ def corruption_ratio(scores: Any, baseline: Any) -> Tensor:
     mCE, mCNLL and mCECE.
 
     Args:
-        scores: error, NLL or ECE of the model, any array.
+        scores: error, NLL or ECE of the model, any array (types, severities).
         baseline: the same of the baseline, `alexnet_scores` or a run of one's own.
-
-    Shape:
-        scores and baseline (types, severities); the result (types,), float64.
 
     Example:
         >>> corruption_ratio([[0.1, 0.2], [0.3, 0.3]], [[0.2, 0.4], [0.2, 0.2]])
@@ -188,7 +176,7 @@ def corruption_ratio(scores: Any, baseline: Any) -> Tensor:
 def alexnet_scores(
     data: BaselineData, metric: BaselineMetric, *, names: Sequence[str] | None = None
 ) -> Tensor:
-    """AlexNet's published score for each type and severity.
+    """AlexNet's published score for each type and severity, (types, 5).
 
     Args:
         data: "cifar10", "cifar100", "imagenet", or "imagenet-hendrycks" for the usual ImageNet-C
@@ -196,9 +184,6 @@ def alexnet_scores(
         metric: "error", "nll" or "ece".
         names: the types wanted, by default the benchmark's 15; the four extra ones are known for
             "cifar100" only.
-
-    Shape:
-        the result (types, 5), float64.
 
     Example:
         >>> alexnet_scores("cifar10", "error", names=["gaussian_noise"])
@@ -243,16 +228,13 @@ class ContextScores(NamedTuple):
 
 @by_convention
 def context_scores(probs: Tensor, target: Tensor) -> ContextScores:
-    """Accuracy and mean confidence on images without their object.
+    """Accuracy and mean confidence on images without their object; NaN for an empty batch.
 
     `sfumato.augment.remove_objects` makes such images.
 
     Args:
-        probs: probabilities.
-        target: the class of the object that was removed.
-
-    Shape:
-        probs (N, K), target (N,). Both scores are nan for an empty batch.
+        probs: probabilities, (N, K).
+        target: the class of the object that was removed, (N,).
 
     Example:
         >>> context_scores(torch.tensor([[0.75, 0.25], [0.5, 0.5]]), torch.tensor([0, 1]))

@@ -572,15 +572,12 @@ def mean_iou(
     Classes that occur neither in the labels nor in the predictions are left out of the mean.
 
     Args:
-        preds: logits or probabilities; only the largest entry of each pixel matters.
-        target: class indices.
+        preds: logits or probabilities, (N, C, H, W) or (N, C); only the largest of each counts.
+        target: class indices, (N, H, W) or (N,).
         reduction: "mean", or "none" for one value per class, (C,); NaN for absent classes.
         class_dim: dimension of the classes.
         ignore_index: label of pixels that count for nothing.
         validate: check that labels are in range and predictions hold no NaN.
-
-    Shape:
-        preds: (N, C, H, W) or (N, C); target: (N, H, W) or (N,).
 
     Example:
         >>> preds = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -101,9 +102,7 @@ class Float64Metric(Metric):
     def plot(self, val: Any = None, ax: Any = None) -> tuple[Any, Any]:
         """Draw a value, or values over steps, as torchmetrics does; the figure and its axes.
 
-        Args:
-            val: what `compute` or `forward` gave, or a list of such; None computes it now.
-            ax: axes of matplotlib to draw in; None makes new ones.
+        Args: val: of `compute` or `forward`, or a list of such, None for now; ax: of matplotlib.
         """
         check_matplotlib()
         value = self.compute() if val is None else val
@@ -171,7 +170,7 @@ class ConfidenceMetric(PredictionMetric):
 
     Args:
         num_bins: bin count whose edges must lie on the grid.
-        kwargs: `from_logits`, `ignore_index`, `validate`, `any_logits`, and torchmetrics' own.
+        kwargs: as in `PredictionMetric`.
     """
 
     hits = 0.0  # the part of the predictions that the metric is a share of; 0 where it is none
@@ -226,8 +225,8 @@ class ConfidenceMetric(PredictionMetric):
             return groups
         # Curves and coverages go over samples one by one, and shares may sum to a single one.
         factor = _MANY / groups.count.sum()
-        *sums, upper = vars(groups).values()
-        return Groups(*(factor * each for each in sums), upper)
+        sums = {name: factor * each for name, each in vars(groups).items() if name != "upper"}
+        return replace(groups, **sums)
 
     @property
     def _holds_shares(self) -> bool:
@@ -343,8 +342,7 @@ class Underconfidence(ConfidenceMetric, of=underconfidence, higher_is_better=Fal
 class StreamingEvaluation(ConfidenceMetric):
     """The numbers of `evaluate_predictions` that one confidence histogram can give, of a stream.
 
-    All keys but brier and classwise_ece, for which `BrierScore` and `ClasswiseCalibrationError`
-    keep their own sums. One pass over the predictions, 0.5 MB of memory.
+    For the others `BrierScore` and `ClasswiseCalibrationError` keep their own sums.
 
     Example:
         >>> metric = StreamingEvaluation()
@@ -376,9 +374,7 @@ class CalibrationError(ConfidenceMetric):
     Equal-width values are exact. Equal-mass edges are moved up to the next edge of the grid;
     `bound()` says how far this can have moved the value (some 1e-4 for 5,000 predictions).
 
-    Args:
-        num_bins, norm, binning: as in `calibration_error`.
-        kwargs: `from_logits`, `ignore_index`, `validate`, `any_logits`, and torchmetrics' own.
+    Args as in `calibration_error`, and those of `PredictionMetric`.
 
     Example:
         >>> metric = CalibrationError(num_bins=5)
@@ -433,12 +429,7 @@ class Reliability(ConfidenceMetric):
         return reliability_of_groups(groups, self.num_bins)
 
     def plot(self, val: ReliabilityBins | None = None, ax: Any = None) -> tuple[Any, Any]:
-        """Draw the reliability diagram: accuracy against confidence, the gap between them shaded.
-
-        Args:
-            val: what `compute` gave; None computes it now.
-            ax: axes of matplotlib to draw in; None makes new ones.
-        """
+        """Draw the reliability diagram of `val`, by default that of now, in axes of matplotlib."""
         from sfumato.metrics.figures import draw_reliability
 
         return draw_reliability(self.compute() if val is None else val, ax)
@@ -500,7 +491,7 @@ class RowMetric(PredictionMetric):
     """Base of the metrics that are `of_sums` of sums over the rows of predictions.
 
     Args:
-        kwargs: `from_logits`, `ignore_index`, `validate`, `any_logits`, and torchmetrics' own.
+        kwargs: as in `PredictionMetric`.
     """
 
     reads_softmax: ClassVar[bool] = True
@@ -548,7 +539,7 @@ class StreamingScoreSplit(RowMetric):
 
     Args:
         score: "nll" or "brier".
-        kwargs: `from_logits`, `ignore_index`, `validate`, `any_logits`, and torchmetrics' own.
+        kwargs: as in `PredictionMetric`.
     """
 
     higher_is_better = False
@@ -573,7 +564,7 @@ class TopKAccuracy(RowMetric):
 
     Args:
         top_k: how many classes may be named.
-        kwargs: `from_logits`, `ignore_index`, `validate`, `any_logits`, and torchmetrics' own.
+        kwargs: as in `PredictionMetric`.
 
     Example:
         >>> metric = TopKAccuracy(top_k=2)
@@ -597,9 +588,6 @@ class TopKAccuracy(RowMetric):
 
 class BrierScore(RowMetric):
     """`brier_score` of a stream.
-
-    Args:
-        kwargs: `from_logits`, `ignore_index`, `validate`, `any_logits`, and torchmetrics' own.
 
     Example:
         >>> metric = BrierScore()
@@ -628,7 +616,7 @@ class ClasswiseCalibrationError(RowMetric):
     Args:
         num_classes: number of classes C.
         num_bins, binning, reduction: as in `classwise_calibration_error`.
-        kwargs: `from_logits`, `ignore_index`, `validate`, `any_logits`, and torchmetrics' own.
+        kwargs: as in `PredictionMetric`.
 
     Example:
         >>> metric = ClasswiseCalibrationError(2, num_bins=5)
@@ -777,11 +765,7 @@ class DetectionCalibrationError(Float64Metric):
         level: float = 0.95,
         generator: torch.Generator | None = None,
     ) -> tuple[float, float]:
-        """Bootstrap interval (low, high), as if detections were independent.
-
-        Counts of matched and other detections of each cell are drawn from Poisson distributions;
-        confidences follow at the mean of their cell.
-        """
+        """Bootstrap interval (low, high) by Poisson counts, as if detections were independent."""
         count, hits, total = self.sums[self.sums[:, 0] > 0].unbind(1)
         check_resampling(int(count.sum()), resamples, level)
         found = torch.poisson(hits.expand(resamples, -1), generator=generator)
