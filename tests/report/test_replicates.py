@@ -13,7 +13,7 @@ from sfumato.report import compare_methods, read_studies, recommend, to_csv, to_
 from sfumato.report.columns import column
 from sfumato.report.findings import judge_column
 from sfumato.report.read import MethodResults, RunResult
-from sfumato.report.statistics import Scale, image_variance, paired_image_variance
+from sfumato.report.statistics import Scale, image_variance
 
 MakeStudy = Callable[..., Path]
 RNG = np.random.default_rng(0)
@@ -40,7 +40,7 @@ def test_what_seeds_share_does_not_average_out() -> None:
 
 def test_what_is_hard_for_both_cancels() -> None:
     ours, theirs = ([run(seed, 0.001) for seed in range(3)] for _ in range(2))
-    found = paired_image_variance(ours, theirs, NLL, Scale("any"))
+    found = image_variance(ours, NLL, Scale("any"), theirs)
     assert sum(found) < 1e-6
 
 
@@ -54,7 +54,7 @@ def test_what_is_hard_for_both_cancels() -> None:
     ids=["other images", "other resamples", "none"],
 )
 def test_other_images_are_not_subtracted(other: RunResult) -> None:
-    assert np.isnan(paired_image_variance([run(0, 0.01)], [other], NLL, Scale("any"))).all()
+    assert np.isnan(image_variance([run(0, 0.01)], NLL, Scale("any"), [other])).all()
 
 
 def test_seeds_that_agree_by_chance_scatter_as_their_images_do() -> None:

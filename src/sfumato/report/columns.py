@@ -73,37 +73,43 @@ class Column:
     def number(self, value: float, *, sign: bool = False) -> str:
         """Format for tables: `83.1` for the share 0.831, three decimals for other metrics."""
         scaled, digits = (100 * value, 1) if self.percent else (value, 3)
-        text = f"{scaled:+.{digits}f}" if sign else f"{scaled:.{digits}f}"
-        return text.replace("-", "\u2212")
+        return f"{scaled:{'+' if sign else ''}.{digits}f}".replace("-", "\u2212")
+
+    def with_interval(
+        self, mean: float, low: float | None, high: float | None, *, sign: bool = False
+    ) -> str:
+        """`83.1 [81.9, 84.2]`, or `83.1` where no interval is known."""
+        shown = self.number(mean, sign=sign)
+        if low is None or high is None:
+            return shown
+        return f"{shown} [{self.number(low, sign=sign)}, {self.number(high, sign=sign)}]"
 
     def value(self, metrics: Mapping[str, Any]) -> float | None:
         """This metric in a run's metrics, or None where it is missing or not a finite number."""
-        found = self._find(metrics, self.key)
-        return float(found) if _is_number(found) else None
+        return _number(self._find(metrics, ""))
 
     def floor(self, metrics: Mapping[str, Any]) -> float | None:
         """Return its value for a perfectly calibrated network, where the run says so."""
-        found = self._find(metrics, f"{self.key}{_FLOOR}")
-        return float(found) if _is_number(found) else None
+        return _number(self._find(metrics, _FLOOR))
 
     def interval(self, metrics: Mapping[str, Any]) -> tuple[float, float] | None:
         """Its bootstrap interval over the test images, where the run has one."""
-        found = self._find(metrics, f"{self.key}_interval")
+        found = self._find(metrics, "_interval")
         if not isinstance(found, list) or len(found) != 2 or not all(map(_is_number, found)):
             return None
         return float(found[0]), float(found[1])
 
-    def _find(self, metrics: Mapping[str, Any], key: str) -> Any:
+    def _find(self, metrics: Mapping[str, Any], suffix: str) -> Any:
         place: Any = metrics
-        for part in self.split.split(".") if self.split else ():
+        parts = self.split.split(".") if self.split else []
+        for part in (*parts, f"{self.key}{suffix}"):
             place = place.get(part) if isinstance(place, Mapping) else None
-        return place.get(key) if isinstance(place, Mapping) else None
+        return place
 
 
 _SECONDARY = {
     *("flip_rate", "consistency_to_previous", "cec", "cec_released", "temperature", "order"),
-    "shrinkage",
-    *("ar_1", "ar_10", "ar_small", "ar_medium", "ar_large"),
+    *("shrinkage", "ar_1", "ar_10", "ar_small", "ar_medium", "ar_large"),
     *("brier", "mce", "classwise_ece", "augrc", "overconfidence", "underconfidence"),
     *("classwise_ace", "nll_calibration", "nll_refinement"),
     *("brier_calibration", "brier_refinement"),
@@ -160,32 +166,18 @@ def _description(key: str, split: str) -> Description:
 
 
 COLUMNS = (
-    column("accuracy"),
-    column("nll"),
-    column("ece"),
-    column("true_calibration_error"),
-    column("foreground_ece"),
-    column("foreground_aece"),
-    column("mean_iou"),
-    column("consistency"),
-    column("aece"),
-    column("aurc"),
-    column("accuracy_at_80"),
-    column("error", "corrupted"),
-    column("rmsce", "corrupted"),
-    column("ece", "corrupted"),
+    *map(column, ("accuracy", "nll", "ece", "true_calibration_error")),
+    *map(column, ("foreground_ece", "foreground_aece", "mean_iou", "consistency")),
+    *map(column, ("aece", "aurc", "accuracy_at_80")),
+    *(column(key, "corrupted") for key in ("error", "rmsce", "ece")),
 )
 
 
 def columns_of(runs: Iterable[Mapping[str, Any]]) -> list[Column]:
     """Every scalar metric that any run has: the usual ones first, then in the order found."""
-    found: dict[tuple[str, str], None] = {}
-    for metrics in runs:
-        found.update(dict.fromkeys(_scalars(metrics, "")))
-    usual = [each for each in COLUMNS if (each.split, each.key) in found]
-    known = {each.id for each in usual}
-    rest = [column(key, split) for split, key in found]
-    return usual + [each for each in rest if each.id not in known]
+    places = dict.fromkeys(place for metrics in runs for place in _scalars(metrics, ""))
+    found = [column(key, split) for split, key in places]
+    return list(dict.fromkeys([*(each for each in COLUMNS if each in found), *found]))
 
 
 def _scalars(metrics: Mapping[str, Any], split: str) -> Iterator[tuple[str, str]]:
@@ -193,16 +185,18 @@ def _scalars(metrics: Mapping[str, Any], split: str) -> Iterator[tuple[str, str]
         if isinstance(value, Mapping):
             if key not in _NOT_SPLITS:
                 yield from _scalars(value, f"{split}.{key}" if split else key)
-        elif _is_number(value) and (_is_metric(key) or split.startswith(f"{_OWN}.")):
-            yield split, key
-
-
-def _is_metric(key: str) -> bool:
-    return key not in _NOT_METRICS and not key.endswith(_FLOOR)
+        elif _is_number(value):
+            is_metric = key not in _NOT_METRICS and not key.endswith(_FLOOR)
+            if is_metric or split.startswith(f"{_OWN}."):
+                yield split, key
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if _is_number(value) else None
 
 
 def pooled_bins(method: MethodResults) -> dict[str, list[float]] | None:

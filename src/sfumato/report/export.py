@@ -51,18 +51,10 @@ def to_latex(findings: Findings, columns: Sequence[Column] = ()) -> str:
     """Tabulate the main metrics, or `columns`, for LaTeX with booktabs and amssymb."""
     columns = columns or _main(findings)
     head = ["method", "seeds", *(column.heading for column in columns)]
-    rows = [latex_row(head), *(latex_row(_cells(row, columns)) for row in findings.rows)]
-    return "\n".join(
-        [
-            "\\begin{tabular}{l" + "r" * (len(head) - 1) + "}",
-            "\\toprule",
-            rows[0],
-            "\\midrule",
-            *rows[1:],
-            "\\bottomrule",
-            "\\end{tabular}",
-            "",
-        ]
+    rows = "\n".join(latex_row(_cells(row, columns)) for row in findings.rows)
+    return (
+        f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}\n\\toprule\n{latex_row(head)}\n"
+        f"\\midrule\n{rows}\n\\bottomrule\n\\end{{tabular}}\n"
     )
 
 
@@ -94,13 +86,10 @@ def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
 
 def seeds_text(row: Row) -> str:
     """Count the seeds that finished, failed or have not ended: `3 (1 failed)`."""
-    method = row.method
-    failed = len(method.failures)
-    waiting = len(method.unfinished) - failed
-    parts = [str(len(method.runs))]
-    parts += [f"{failed} failed"] if failed else []
-    parts += [f"{waiting} unfinished"] if waiting else []
-    return parts[0] if len(parts) == 1 else f"{parts[0]} ({', '.join(parts[1:])})"
+    failed = len(row.method.failures)
+    counts = {"failed": failed, "unfinished": len(row.method.unfinished) - failed}
+    others = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"{len(row.method.runs)}{f' ({others})' if others else ''}"
 
 
 def _csv_row(row: Row, column: Column) -> list[str | float | None]:
@@ -126,9 +115,8 @@ _STYLES = {"better": "bold blue", "worse": "yellow", "inconclusive": "dim", None
 def results_tables(findings: Findings) -> list[Table]:
     """Mean over seeds, 95 % interval and verdict against the baseline, a row a method."""
     rows = [(row.name, row.values, row.differences) for row in findings.rows]
-    tables = _tables(findings.columns, rows)
+    tables = _tables(findings.columns, rows, findings.title)
     if tables:
-        tables[0].title = Text(findings.title)
         tables[-1].caption = Text(note(findings))
     return tables
 
@@ -148,8 +136,7 @@ def summary_lines(findings: Findings, advice: Recommendation) -> list[Table | Te
     for each in columns:
         table.add_column(Text(each.heading), justify="right", min_width=min(9, len(each.heading)))
     for row in kept:
-        cells = (_short_cell(row.values.get(c.id), row.differences.get(c.id), c) for c in columns)
-        table.add_row(Text(row.name), *cells)
+        table.add_row(Text(row.name), *(_short_cell(row, column) for column in columns))
     open_ = [row.name for row in findings.rows if row.method.unfinished]
     said = [_LEGEND]
     if len(kept) < len(finished):
@@ -165,19 +152,19 @@ def summary_lines(findings: Findings, advice: Recommendation) -> list[Table | Te
 
 def _first_rows(rows: Sequence[Row], recommended: str | None) -> list[Row]:
     """Keep as many as a screen has room for, the recommended method among them."""
-    kept = list(rows[:_MOST_ROWS])
-    for row in rows[_MOST_ROWS:]:
-        if row.name == recommended:
-            kept[-1] = row
-    return kept
+    kept, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
+    named = [row for row in rest if row.name == recommended]
+    return [*kept[: len(kept) - len(named)], *named]
 
 
-def _short_cell(value: Estimate | None, difference: Difference | None, each: Column) -> Text:
+def _short_cell(row: Row, column: Column) -> Text:
+    value, difference = row.values.get(column.id), row.differences.get(column.id)
     if value is None:
         return Text("-")
     verdict = difference.verdict if difference else None
-    mark = SYMBOLS[verdict] if verdict else " "
-    return Text(f"{each.number(value.mean)} ").append(mark, style=_STYLES[verdict])
+    return Text(f"{column.number(value.mean)} ").append(
+        SYMBOLS[verdict] or " ", style=_STYLES[verdict]
+    )
 
 
 def metrics_tables(name: str, metrics: Mapping[str, Any]) -> list[Table]:
@@ -188,17 +175,15 @@ def metrics_tables(name: str, metrics: Mapping[str, Any]) -> list[Table]:
         if value is not None:
             floor = each.floor(metrics)
             values[each.id] = Estimate(value, low, high, seeds=1, over="images", floor=floor)
-    tables = _tables(columns, [(name, values, {})])
-    if tables:
-        tables[0].title = Text(name)
-    return tables
+    return _tables(columns, [(name, values, {})], name)
 
 
 def comparison_table(compared: Mapping[str, Any]) -> Table:
     """Two models on the same samples, as `compare_files` of the engine found them."""
-    first, second = str(compared["first"]), str(compared["second"])
     table = Table(
-        title=Text(f"{second} against {first}, same {compared['samples']} samples"),
+        title=Text(
+            f"{compared['second']} against {compared['first']}, same {compared['samples']} samples"
+        ),
         title_justify="left",
         caption=f"{_LEGEND.replace('the baseline', 'the first')} Each metric by itself, over the "
         "test images: about these networks, not methods.",
@@ -217,15 +202,12 @@ def comparison_table(compared: Mapping[str, Any]) -> Table:
 def _comparison_row(metric: Column, each: Mapping[str, float]) -> list[Text]:
     low, high = each["low"], each["high"]
     verdict = None if metric.better is None else verdict_of_interval(low, high, metric.better)
-    bounds = ", ".join(metric.number(bound, sign=True) for bound in (low, high))
     cells = [
         metric.heading,
-        metric.number(each["first"]),
-        metric.number(each["second"]),
-        f"{metric.number(each['difference'], sign=True)} [{bounds}]",
+        *(metric.number(each[name]) for name in ("first", "second")),
+        metric.with_interval(each["difference"], low, high, sign=True),
     ]
-    mark = SYMBOLS[verdict] if verdict else ""
-    return [*(Text(cell) for cell in cells), Text(mark, style=_STYLES[verdict])]
+    return [*map(Text, cells), Text(SYMBOLS[verdict], style=_STYLES[verdict])]
 
 
 _Cells = tuple[str, Mapping[str, Estimate], Mapping[str, Difference]]
@@ -233,12 +215,15 @@ _Cells = tuple[str, Mapping[str, Estimate], Mapping[str, Difference]]
 """A row: its name, and by the id of the column its values and differences."""
 
 
-def _tables(columns: Sequence[Column], rows: Sequence[_Cells]) -> list[Table]:
+def _tables(columns: Sequence[Column], rows: Sequence[_Cells], title: str) -> list[Table]:
     usual = {each.id for each in COLUMNS}
     shown = [c for c in columns if c.id in usual or c.id.partition(".")[0] != "test"]
     shown = [c for c in shown if c.is_main] or list(columns)
     starts = range(0, len(shown), _COLUMNS_AT_ONCE)
-    return [_table(shown[start : start + _COLUMNS_AT_ONCE], rows) for start in starts]
+    tables = [_table(shown[start : start + _COLUMNS_AT_ONCE], rows) for start in starts]
+    if tables:
+        tables[0].title = Text(title)
+    return tables
 
 
 def _table(columns: Sequence[Column], rows: Sequence[_Cells]) -> Table:
@@ -256,8 +241,7 @@ def _cell(value: Estimate | None, difference: Difference | None, each: Column) -
     if value is None:
         return Text("-")
     mean, _, interval = value.text(each).partition(" [")
-    text = Text(mean)
-    if difference is not None and difference.verdict is not None:
-        text.append(f" {SYMBOLS[difference.verdict]}", style=_STYLES[difference.verdict])
+    verdict = difference.verdict if difference else None
+    text = Text(mean).append(f" {SYMBOLS[verdict]}".rstrip(), style=_STYLES[verdict])
     parts = (f"[{interval}" if interval else "", value.floor_text(each))
     return text.append("".join(f"\n{part}" for part in parts if part))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,15 +25,13 @@ from sfumato.report.statistics import (
     compare_with_first,
     image_variance,
     method_intervals,
-    paired_image_variance,
     scale_of,
 )
 
 Runs = dict[int, RunResult]  # by seed
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     """Estimates and differences of one column, by method; a baseline has no difference."""
 
     estimates: dict[str, Estimate]
@@ -48,21 +46,23 @@ def judge_column(
     having.sort(key=lambda method: method is not baseline)
     if not having:
         return Judgement({}, {})
-    runs = [_runs(method, column) for method in having]  # the baseline's first
-    seeds = sorted({seed for each in runs for seed in each})
-    values = np.array([[_value(each.get(seed), column) for seed in seeds] for each in runs])
-    floors = [_mean_floor(each, column) for each in runs]
-    known = [floor for floor in floors if floor is not None]
-    scale = scale_of(column, values, fmean(known) if known else None)
-    found = _estimates(runs, values, scale, column)
+    runs = {method.name: _runs(method, column) for method in having}  # the baseline's first
+    seeds = sorted({seed for each in runs.values() for seed in each})
+    values = np.array([[_value(each.get(s), column) for s in seeds] for each in runs.values()])
+    floors = {
+        name: _mean_known(column.floor(run.metrics) for run in each.values())
+        for name, each in runs.items()
+    }
+    scale = scale_of(column, values, _mean_known(floors.values()))
+    found = _estimates(list(runs.values()), values, scale, column)
     estimates = {
-        method.name: replace(estimate, floor=floor)
-        for method, estimate, floor in zip(having, found, floors, strict=True)
+        name: replace(estimate, floor=floor)
+        for (name, floor), estimate in zip(floors.items(), found, strict=True)
     }
     if having[0] is not baseline:
         return Judgement(estimates, {})
-    differences = _differences(having, runs, values, scale, column)
-    first = estimates[having[0].name]
+    first = estimates[baseline.name]
+    differences = _differences(runs, values, scale, column)
     return Judgement(
         estimates,
         {name: _above_floor(each, estimates[name], first) for name, each in differences.items()},
@@ -86,31 +86,25 @@ def _estimates(
 
 
 def _differences(
-    methods: Sequence[MethodResults],
-    runs: Sequence[Runs],
-    values: np.ndarray,
-    scale: Scale,
-    column: Column,
+    runs: Mapping[str, Runs], values: np.ndarray, scale: Scale, column: Column
 ) -> dict[str, Difference]:
-    theirs, *others = runs
+    theirs, *others = runs.values()
     shared = [[seed for seed in each if seed in theirs] for each in others]
     images = _noise(
-        paired_image_variance([ours[s] for s in both], [theirs[s] for s in both], column, scale)
+        image_variance([ours[s] for s in both], column, scale, [theirs[s] for s in both])
         for ours, both in zip(others, shared, strict=True)
     )
     found = compare_with_first(values, scale, images)
     compared = int(np.isfinite(found.p).sum())
     made = {}
-    for place, (method, seeds) in enumerate(zip(methods[1:], shared, strict=True)):
+    for place, (name, seeds) in enumerate(zip(list(runs)[1:], shared, strict=True)):
         if not seeds:
             continue
         mean, low, high = _numbers(found.intervals, place)
         p, adjusted = _number(found.p[place]), _number(found.adjusted[place])
         over = _over(len(seeds), has_images=not np.isnan(images.shared[place]))
         verdict = _verdict(mean, adjusted, column)
-        made[method.name] = Difference(
-            mean, low, high, len(seeds), verdict, over, p, adjusted, compared
-        )
+        made[name] = Difference(mean, low, high, len(seeds), verdict, over, p, adjusted, compared)
     return made
 
 
@@ -141,16 +135,15 @@ def _value(run: RunResult | None, column: Column) -> float:
     return np.nan if value is None else value
 
 
-def _mean_floor(runs: Runs, column: Column) -> float | None:
-    found = [column.floor(run.metrics) for run in runs.values()]
-    known = [floor for floor in found if floor is not None]
-    return fmean(known) if known else None
-
-
 def _over(seeds: int, *, has_images: bool) -> Over:
     if seeds > 1:
         return "seeds and images" if has_images else "seeds"
     return "images" if has_images else "nothing"
+
+
+def _mean_known(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def _noise(found: Iterable[Variances]) -> ImageNoise:
@@ -171,14 +164,14 @@ def corrupted_cells(runs: Sequence[RunResult]) -> dict[str, Any] | None:
     parts = _alike((part for part in measured if "cells" in part), "names", "severities")
     if not parts:
         return None
+    names = parts[0]["names"]
     cells = {
         metric: [
-            _means([part["cells"][metric][row] for part in parts])
-            for row in range(len(parts[0]["names"]))
+            _means([part["cells"][metric][row] for part in parts]) for row in range(len(names))
         ]
         for metric in parts[0]["cells"]
     }
-    return {"names": parts[0]["names"], "severities": parts[0]["severities"], "cells": cells}
+    return {"names": names, "severities": parts[0]["severities"], "cells": cells}
 
 
 def ensemble_curves(runs: Sequence[RunResult]) -> dict[str, Any] | None:
@@ -233,8 +226,6 @@ def mean_of(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-RELATIVE = "relative_to_baseline"
-
 _RATIOS = {"error": "mean_ce", "nll": "mean_cnll", "ece": "mean_cece"}
 
 
@@ -243,9 +234,8 @@ def with_relative_scores(results: StudyResults) -> StudyResults:
 
     The reference is the mean over the baseline's seeds, so that its own runs scatter around 1.
     """
-    chosen = baselines(results.methods)
     references = {
-        name: corrupted_cells(baseline.runs) for name, baseline in chosen.items() if baseline.runs
+        name: corrupted_cells(first.runs) for name, first in baselines(results.methods).items()
     }
     methods = [
         replace(m, runs=[_with_ratios(run, references.get(m.name)) for run in m.runs])
@@ -264,8 +254,8 @@ def _with_ratios(run: RunResult, reference: Mapping[str, Any] | None) -> RunResu
         found = None if None in rows else _mean_ratio(*rows)
         if found is not None:
             ratios[name] = found
-    changed = {**part, RELATIVE: ratios}
-    return replace(run, metrics={**run.metrics, "corrupted": changed})
+    corrupted = {**part, "relative_to_baseline": ratios}
+    return replace(run, metrics={**run.metrics, "corrupted": corrupted})
 
 
 def _mean_ratio(own: Sequence[Sequence[float]], base: Sequence[Sequence[float]]) -> float | None:
@@ -341,13 +331,11 @@ def pareto_front(rows: Sequence[Row], columns: Sequence[Column]) -> set[str]:
     """Names of the methods that no other one beats or equals in all of `columns` on average."""
     if len(columns) < 2:
         return set()
-    points = {}
-    for row in rows:
-        found = [row.values.get(column.id) for column in columns]
-        if all(each is not None for each in found):
-            signs = [1 if column.better == "higher" else -1 for column in columns]
-            pairs = zip(signs, found, strict=True)
-            points[row.name] = [sign * each.mean for sign, each in pairs if each is not None]
+    points = {
+        row.name: [row.values[c.id].mean * (1 if c.better == "higher" else -1) for c in columns]
+        for row in rows
+        if all(c.id in row.values for c in columns)
+    }
     return {
         name
         for name, point in points.items()
@@ -365,40 +353,41 @@ def _fill(
     column: Column,
 ) -> None:
     """One column of the methods that share a baseline, apart where they saw other corruptions."""
-    by_damage: dict[str, list[MethodResults]] = {}
+    alike: dict[str, list[MethodResults]] = {}
     for method in group:
-        by_damage.setdefault(_damage(method, column), []).append(method)
-    for methods in by_damage.values():
-        found = judge_column(methods, baseline, column)
-        for name, estimate in found.estimates.items():
+        alike.setdefault(_measured_on(method, column), []).append(method)
+    for methods in alike.values():
+        estimates, differences = judge_column(methods, baseline, column)
+        for name, estimate in estimates.items():
             rows[name].values[column.id] = estimate
-        for name, difference in found.differences.items():
+        for name, difference in differences.items():
             rows[name].differences[column.id] = difference
 
 
-def _damage(method: MethodResults, column: Column) -> str:
+def _measured_on(method: MethodResults, column: Column) -> str:
     """Name what a mean is over: over other corruptions or perturbations it is another quantity.
 
     So is that of an attack or of a change in bands of frequencies with other settings, and that
     of another test set with the same name.
     """
-    split = set(column.split.split("."))
-    if method.runs and column.is_of_other_set:
-        sets = method.runs[0].config.get("evaluate", {}).get("also", {})
-        return json.dumps(sets.get(column.unscaled_split), sort_keys=True)
-    if method.runs and column.unscaled_split.startswith("ood."):
-        sets = method.runs[0].config.get("evaluate", {}).get("ood", {})
-        return json.dumps(sets.get(column.unscaled_split.split(".")[1]), sort_keys=True)
-    if not method.runs or not {"corrupted", "perturbed", "attacked", "frequency"} & split:
+    if not method.runs:
         return ""
-    metrics = method.runs[0].metrics
-    if column.split.startswith(("attacked.", "frequency.")):
-        kind, _, title = column.split.partition(".")
-        found = (metrics.get(kind) or {}).get(title) or {}
-        return json.dumps([found.get(key) for key in ("attack", "change", "frequencies")])
-    corrupted, perturbed = (metrics.get(name) or {} for name in ("corrupted", "perturbed"))
-    sequences = sorted(perturbed.get("cells", {}))
-    return json.dumps([corrupted.get("names"), corrupted.get("severities"), sequences])
+    evaluate, metrics = method.runs[0].config.get("evaluate", {}), method.runs[0].metrics
+    kind, _, title = column.split.partition(".")
+    sources = column.unscaled_split.split(".")
+    found: Any = None
+    if column.is_of_other_set:
+        found = evaluate.get("also", {}).get(column.unscaled_split)
+    elif sources[0] == "ood" and len(sources) > 1:
+        found = evaluate.get("ood", {}).get(sources[1])
+    elif kind in ("attacked", "frequency") and title:
+        settings = (metrics.get(kind) or {}).get(title) or {}
+        found = [settings.get(key) for key in ("attack", "change", "frequencies")]
+    elif {"corrupted", "perturbed", "attacked", "frequency"}.intersection(column.split.split(".")):
+        corrupted, perturbed = (metrics.get(name) or {} for name in ("corrupted", "perturbed"))
+        sequences = sorted(perturbed.get("cells", {}))
+        found = [corrupted.get("names"), corrupted.get("severities"), sequences]
+    return json.dumps(found, sort_keys=True)
 
 
 def _cost(method: MethodResults) -> Cost:
@@ -406,10 +395,11 @@ def _cost(method: MethodResults) -> Cost:
 
     A network that was trained elsewhere has neither.
     """
-    logs = [[record["seconds"] for record in r.log if "seconds" in record] for r in method.runs]
-    known_costs = [run.cost.get("training_seconds") for run in method.runs]
-    found = [sum(log) or cost for log, cost in zip(logs, known_costs, strict=True)]
-    trained = [seconds for seconds in found if seconds]
-    predicted = [run.cost.get("inference_seconds_per_image") for run in method.runs]
-    known = [seconds for seconds in predicted if seconds is not None]
-    return Cost(fmean(trained) if trained else None, fmean(known) if known else None)
+    training = (
+        sum(record["seconds"] for record in run.log if "seconds" in record)
+        or run.cost.get("training_seconds")
+        or None
+        for run in method.runs
+    )
+    prediction = (run.cost.get("inference_seconds_per_image") for run in method.runs)
+    return Cost(_mean_known(training), _mean_known(prediction))

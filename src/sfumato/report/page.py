@@ -50,12 +50,11 @@ _DIGITS = 6
 
 def payload(results: StudyResults, findings: Findings) -> dict[str, Any]:
     """All that the page shows, rounded to six significant digits; JSON has no NaN, so None."""
-    advice = recommend(findings)
     methods = [_method(row, findings.columns) for row in findings.rows]
     content = {
         "title": results.title,
         "note": note(findings),
-        "recommendation": asdict(advice),
+        "recommendation": asdict(recommend(findings)),
         "columns": [_column(column, findings) for column in findings.columns],
         "front_columns": [column.id for column in findings.front_columns],
         "methods": methods,
@@ -117,11 +116,9 @@ def _scores(methods: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, bool]]
     names: set[str] = set()
     for method in methods:
         names.update((method["corrupted"] or {}).get("cells", ()), method["ensemble"] or ())
-        names.update(method["training"])
-        for curves in (method["frequency"] or {}).values():
-            names.update(curves.keys() - {"change", "at"})
+        names.update(method["training"], *(method["frequency"] or {}).values())
     found = {}
-    for name in sorted(names):
+    for name in sorted(names - {"change", "at"}):
         key = name.removeprefix(_LOGGED)
         title, _, bounds = describe_metric(key)
         found[name] = (title if key == name else f"validation {title}", bounds == "share")
@@ -146,15 +143,21 @@ def _column(column: Column, findings: Findings) -> dict[str, Any]:
 def _method(row: Row, columns: Sequence[Column]) -> dict[str, Any]:
     runs = row.method.runs
     config = runs[0].config if runs else {}
+    values = [(c, row.values[c.id]) for c in columns if c.id in row.values]
+    differences = [(c, row.differences[c.id]) for c in columns if c.id in row.differences]
     return {
         "name": row.name,
         "baseline": row.baseline,
         "seeds": seeds_text(row),
         "failures": [f"seed {seed}: {why}" for seed, why in row.method.failures.items()],
         "front": row.on_front,
-        "values": {c.id: _value(row.values[c.id], c) for c in columns if c.id in row.values},
+        "values": {
+            c.id: _fields("values", each, text=each.text(c), perfect=each.floor_text(c))
+            for c, each in values
+        },
         "differences": {
-            c.id: _difference(row.differences[c.id], c) for c in columns if c.id in row.differences
+            c.id: _fields("differences", each, text=each.text(c), reason=each.reason())
+            for c, each in differences
         },
         "cost": [row.cost.train_seconds, row.cost.seconds_per_image],
         "reliability": pooled_bins(row.method),
@@ -168,21 +171,15 @@ def _method(row: Row, columns: Sequence[Column]) -> dict[str, Any]:
     }
 
 
-def _value(value: Estimate, column: Column) -> dict[str, Any]:
-    plain = {name: getattr(value, name) for name in ("mean", "low", "high", "over")}
-    return {**plain, "text": value.text(column), "perfect": value.floor_text(column)}
-
-
-def _difference(found: Difference, column: Column) -> dict[str, Any]:
-    plain = {name: getattr(found, name) for name in ("mean", "low", "high", "verdict", "over")}
-    return {**plain, "reason": found.reason(), "text": found.text(column)}
+def _fields(part: str, found: Estimate | Difference, **texts: str) -> dict[str, Any]:
+    return {name: texts[name] if name in texts else getattr(found, name) for name in _FIELDS[part]}
 
 
 def _training(runs: Sequence[RunResult]) -> dict[str, list[Any]]:
     """Each logged number by epoch, mean over the seeds that have that epoch."""
     epochs = max((len(run.log) for run in runs), default=0)
     step = -(-epochs // _MOST_EPOCHS) or 1
-    kept = sorted({*range(0, epochs, step), *([epochs - 1] if epochs else [])})
+    kept = sorted({*range(0, epochs, step), *range(epochs)[-1:]})
     names = dict.fromkeys(key for run in runs for record in run.log[:1] for key in record)
     curves: dict[str, list[Any]] = {"epoch": [epoch + 1 for epoch in kept]}
     for name in names:
@@ -208,20 +205,17 @@ _MOST_BYTES = 64 * 2**20
 def write_analysis_page(folder: Path) -> Path:
     """Write `index.html` beside the `analysis.json` that `sfumato analyse` wrote."""
     content = read_json(folder / "analysis.json", within=folder)
-    sections = [_summary(content["summary"])]
-    sections += [_section(each, folder) for each in content["sections"]]
-    page = folder / "index.html"
-    write_text(page, document("Why it works: " + ", ".join(content["titles"]), sections))
-    return page
-
-
-def _summary(summary: dict[str, dict[str, float]]) -> str:
+    summary = content["summary"]
     names = list(dict.fromkeys(name for row in summary.values() for name in row))
     rows = [
         [title, *(f"{row[name]:.4g}" if name in row else "" for name in names)]
         for title, row in summary.items()
     ]
-    return table(["network", *names], rows)
+    sections = [table(["network", *names], rows)]
+    sections += [_section(each, folder) for each in content["sections"]]
+    page = folder / "index.html"
+    write_text(page, document("Why it works: " + ", ".join(content["titles"]), sections))
+    return page
 
 
 def _section(content: dict[str, Any], folder: Path) -> str:
@@ -270,15 +264,12 @@ def write_findings(
             f"{place} is a link, and no study writes one: remove it, or say where the page goes "
             "(--out)"
         )
-    content = payload(results, findings)
-    page = place / "index.html"
-    for path, text in (
-        *((place / f"results.{end}", make(findings)) for end, make in _TABLES.items()),
-        (page, render(content, findings)),
-    ):
-        remove_leftovers(path)
-        write_text(path, text)
-    return page
+    texts = {f"results.{end}": make(findings) for end, make in _TABLES.items()}
+    texts["index.html"] = render(payload(results, findings), findings)
+    for name, text in texts.items():
+        remove_leftovers(place / name)
+        write_text(place / name, text)
+    return place / "index.html"
 
 
 def render(content: dict[str, Any], findings: Findings) -> str:

@@ -26,8 +26,8 @@ from sfumato._core.yaml_files import read_yaml
 class RunResult:
     """One finished run; `samples` are its most overconfident mistakes, `cost` what it took.
 
-    `replicates` are metrics of resamples of the test images by column, as `replicates.npz` has
-    them; empty for runs of older versions.
+    `replicates` has metrics of resamples of the test images by column; runs of older versions have
+    none.
     """
 
     seed: int
@@ -103,25 +103,17 @@ def read_study(folder: str | Path) -> StudyResults:
         method.unfinished.append(entry["seed"])
         if (path / "error.txt").exists():
             method.failures[entry["seed"]] = last_line(path / "error.txt", within=folder)
-    return StudyResults(
-        index["title"],
-        index["study"],
-        list(methods.values()),
-        environment=_optional(folder / "environment.json", folder),
-        profiles=_optional(folder / "profiles.json", folder),
-    )
+    parts = (_optional(folder / f"{name}.json", folder) for name in ("environment", "profiles"))
+    return StudyResults(index["title"], index["study"], list(methods.values()), *parts)
 
 
 def _study_of_one(folder: Path) -> StudyResults:
     name = folder.absolute().name
     seed = read_yaml(folder / "config.yaml", within=folder).get("seed", 0)
     run = _read_run(folder, seed, folder)
-    return StudyResults(
-        name,
-        {"name": name, "recipe": run.config},
-        [MethodResults(name, [run])],
-        environment=_optional(folder / "environment.json", folder),
-    )
+    study = {"name": name, "recipe": run.config}
+    environment = _optional(folder / "environment.json", folder)
+    return StudyResults(name, study, [MethodResults(name, [run])], environment)
 
 
 def _read_run(path: Path, seed: int, folder: Path) -> RunResult:
@@ -155,17 +147,16 @@ def read_studies(folders: Sequence[str | Path]) -> StudyResults:
     if len(studies) == 1:
         return studies[0]
     names = _distinct([str(s.study.get("name") or s.title) for s in studies])
+    named = list(zip(names, studies, strict=True))
     methods: list[MethodResults] = []
-    for study, study_name in zip(studies, names, strict=True):
+    for name, study in named:
         for method in study.methods:
-            _add(methods, method, study_name)
+            _add(methods, method, name)
     return StudyResults(
         title=" + ".join(dict.fromkeys(study.title for study in studies)),
-        study={name: study.study for name, study in zip(names, studies, strict=True)},
+        study={name: study.study for name, study in named},
         methods=methods,
-        environment={
-            n: s.environment for n, s in zip(names, studies, strict=True) if s.environment
-        },
+        environment={name: s.environment for name, s in named if s.environment},
         profiles={name: part for study in studies for name, part in study.profiles.items()},
     )
 
@@ -179,14 +170,10 @@ def baselines(methods: Sequence[MethodResults]) -> dict[str, MethodResults]:
     first: dict[str, MethodResults] = {}
     chosen = {}
     for method in methods:
-        if method.runs:
-            problems = _problems(method.runs[0])
-            found = next((first[each] for each in problems if each in first), method)
-            for problem in problems:
-                first.setdefault(problem, found)
-            chosen[method.name] = found
-        elif methods:
-            chosen[method.name] = methods[0]
+        problems = _problems(method.runs[0]) if method.runs else []
+        found = next((first[each] for each in problems if each in first), method)
+        first.update({problem: found for problem in problems if problem not in first})
+        chosen[method.name] = found if method.runs else methods[0]
     return chosen
 
 
@@ -271,11 +258,10 @@ def _scaled(run: RunResult) -> RunResult:
     metrics = {"test": {"accuracy": run.metrics["test"]["accuracy"], **measured}}
     if _DAMAGED in found:
         metrics[_DAMAGED] = found[_DAMAGED]
-    draws = {_CLASSES: run.replicates[_CLASSES]} if _CLASSES in run.replicates else {}
+    splits = {_SPLIT: "test", f"{_SPLIT}.{_DAMAGED}": _DAMAGED}
+    draws = {key: values for key, values in run.replicates.items() if key == _CLASSES}
     for key, values in run.replicates.items():
         split, _, name = key.rpartition(".")
-        if split == _SPLIT:
-            draws[f"test.{name}"] = values
-        elif split == f"{_SPLIT}.{_DAMAGED}":
-            draws[f"{_DAMAGED}.{name}"] = values
+        if split in splits:
+            draws[f"{splits[split]}.{name}"] = values
     return replace(run, metrics=metrics, replicates=draws)

@@ -11,6 +11,10 @@ from sfumato.report.read import MethodResults, after_temperature
 from sfumato.report.statistics import LEVEL, Difference, Estimate
 
 _USUAL_BINS = 15
+_ONE_SEED = (
+    "With one seed the interval is over the test images only: it says nothing about another "
+    "training, and there is no verdict about methods."
+)
 
 
 def note(findings: Findings) -> str:
@@ -20,8 +24,8 @@ def note(findings: Findings) -> str:
     parts = [
         "Mean over seeds; in brackets its 95 % interval, from the spread over seeds (t) and, where "
         "they are kept, from resamples of the test images (bootstrap).",
-        *_without_images(findings, columns),
-        *_single(values),
+        _without_images(findings, columns),
+        _ONE_SEED if any(value.seeds < 2 for value in values) else "",
         "✓ significantly better than the baseline, ✗ significantly worse, ? inconclusive. In each "
         "column the probability of any false ✓ or ✗ is at most 5 % (Dunnett), so that the single "
         "interval of a difference may exclude zero without a verdict.",
@@ -38,29 +42,24 @@ def note(findings: Findings) -> str:
             "temperature of the validation set, which is the accuracy if the network is as well "
             "calibrated there as on the validation images, and not if the shift breaks that."
         )
-    return " ".join([*parts, *_bins(findings), *_skipped(findings)])
+    return " ".join(filter(None, [*parts, _bins_and_skipped(findings)]))
 
 
-def _skipped(findings: Findings) -> list[str]:
-    """Count the images that could not be decoded, where the study said to leave them out."""
-    runs = [run for row in findings.rows for run in row.method.runs]
-    most = max((run.metrics.get("skipped_images", 0) for run in runs), default=0)
-    if not most:
-        return []
-    return [
-        f"Images that could not be decoded were left out, up to {most} of a run; each run lists "
-        "its own in skipped_images.json."
-    ]
-
-
-def _bins(findings: Findings) -> list[str]:
-    """Name the number of bins where it is not the usual 15."""
+def _bins_and_skipped(findings: Findings) -> str:
+    """Name the number of bins where it is not 15, and images that were left out as undecodable."""
     runs = [run for row in findings.rows for run in row.method.runs]
     found = [(run.config.get("evaluate") or {}).get("bins", _USUAL_BINS) for run in runs]
     counts = sorted({each[0] if isinstance(each, list) else each for each in found})
-    if counts in ([], [_USUAL_BINS]):
-        return []
-    return [f"Calibration errors have {listed([str(each) for each in counts])} bins."]
+    most = max((run.metrics.get("skipped_images", 0) for run in runs), default=0)
+    parts = []
+    if counts not in ([], [_USUAL_BINS]):
+        parts.append(f"Calibration errors have {listed([str(each) for each in counts])} bins.")
+    if most:
+        parts.append(
+            f"Images that could not be decoded were left out, up to {most} of a run; each run "
+            "lists its own in skipped_images.json."
+        )
+    return " ".join(parts)
 
 
 def images_are_counted(findings: Findings, columns: Sequence[Column]) -> bool:
@@ -70,35 +69,22 @@ def images_are_counted(findings: Findings, columns: Sequence[Column]) -> bool:
 
 def listed(parts: Sequence[str]) -> str:
     """`a, b and c`."""
-    if len(parts) < 2:
-        return "".join(parts)
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 def _values(findings: Findings, column: Column) -> list[Estimate]:
     return [row.values[column.id] for row in findings.rows if column.id in row.values]
 
 
-def _without_images(findings: Findings, columns: Sequence[Column]) -> list[str]:
+def _without_images(findings: Findings, columns: Sequence[Column]) -> str:
     lacking = [column for column in columns if not images_are_counted(findings, [column])]
-    if not lacking:
-        return []
-    if len(lacking) == len(columns):
-        return [
+    if lacking and len(lacking) == len(columns):
+        return (
             "These runs keep no resamples of their test images (an older version made them): all "
             "intervals are over seeds only."
-        ]
+        )
     names = listed([column.title for column in lacking])
-    return [f"No resamples are kept of {names}: there, seeds only."]
-
-
-def _single(values: Sequence[Estimate]) -> list[str]:
-    if all(value.seeds > 1 for value in values):
-        return []
-    return [
-        "With one seed the interval is over the test images only: it says nothing about another "
-        "training, and there is no verdict about methods."
-    ]
+    return f"No resamples are kept of {names}: there, seeds only." if lacking else ""
 
 
 _Differences = Mapping[Column, Difference]
@@ -131,16 +117,15 @@ class TemperatureComparison:
         """Describe it where nothing is better than it without a loss elsewhere."""
         trades = [name for name in self.others if self.is_beaten_by(name)]
         beyond = f"No method but {listed(trades)}" if trades else "No method"
-        verdict = f"{beyond} is significantly better than that anywhere"
-        return f"{self._what()} {_differing(self.own)}. {verdict}."
+        return f"{self._what()}. {beyond} is significantly better than that anywhere."
 
     def against(self, method: str) -> str:
         """Describe it, and what a method adds to it."""
-        beyond = _differing(self.others[method])
-        return f"{self._what()} {_differing(self.own)}; against that {method} {beyond}."
+        return f"{self._what()}; against that {method} {_differing(self.others[method])}."
 
     def _what(self) -> str:
-        return f"One temperature on {self.baseline}, which trains nothing,"
+        which = f"One temperature on {self.baseline}, which trains nothing,"
+        return f"{which} {_differing(self.own)}"
 
 
 def compare_temperatures(
@@ -168,11 +153,12 @@ def _compared(
     own: dict[Column, Difference] = {}
     beyond: dict[str, dict[Column, Difference]] = {each.name: {} for each in others}
     for column in columns:
-        plain = judge_column([baseline, scaled, *others], baseline, column).differences
+        _, plain = judge_column([baseline, scaled, *others], baseline, column)
         if scaled.name in plain:
             own[column] = plain[scaled.name]
-        for name, found in judge_column([scaled, *others], scaled, column).differences.items():
-            beyond[name][column] = found
+        _, found = judge_column([scaled, *others], scaled, column)
+        for name, difference in found.items():
+            beyond[name][column] = difference
     return TemperatureComparison(baseline.name, scaled.name, own, beyond)
 
 
@@ -182,7 +168,7 @@ def _differing(found: _Differences) -> str:
         named = [titled(each, column) for column, each in found.items() if each.verdict == verdict]
         if named:
             parts.append(f"significantly {verdict} in {listed(named)}")
-    return f"is {' and '.join(parts)}" if parts else "is not significantly different"
+    return f"is {listed(parts) or 'not significantly different'}"
 
 
 def titled(found: Difference, column: Column) -> str:
@@ -220,9 +206,7 @@ class Recommendation:
     @property
     def text(self) -> str:
         """All of it as one paragraph."""
-        return " ".join(
-            part for part in (self.headline, *self.reasons, self.cost, self.certainty) if part
-        )
+        return " ".join(filter(None, (self.headline, *self.reasons, self.cost, self.certainty)))
 
 
 def recommend(findings: Findings) -> Recommendation:
@@ -240,38 +224,31 @@ def recommend(findings: Findings) -> Recommendation:
     temperatures = compare_temperatures(findings, columns)
     clean = [r for r in compared if _gains(r, columns) and not _losses(r, columns)]
     trained = [r for r in clean if not _is_matched(r, temperatures)]
+    trades, strange = _trades(compared, columns), strange_inputs(findings)
     certainty = _certainty(findings, compared, columns)
-    strange = strange_inputs(findings)
     if trained:
         best = min(trained, key=lambda row: (-len(_gains(row, columns)), _tie_break(row, findings)))
         scaled = temperatures.get(str(best.baseline))
-        reasons = [
-            _evidence(best, columns),
-            *([] if scaled is None else [scaled.against(best.name)]),
-            *_runners_up([row for row in clean if row is not best]),
-            *_trades(compared, columns),
-            *strange,
-        ]
-        return Recommendation(
-            best.name, f"Use {best.name}.", reasons, _cost(best, findings), certainty
-        )
+        against = [] if scaled is None else [scaled.against(best.name)]
+        others = _runners_up([row for row in clean if row is not best])
+        reasons = [_evidence(best, columns), *against, *others, *trades, *strange]
+        headline, cost = f"Use {best.name}.", _cost(best, findings)
+        return Recommendation(best.name, headline, reasons, cost, certainty)
     helping = next((each for each in temperatures.values() if each.helps), None)
     if helping is not None:
         return Recommendation(
             helping.name,
             f"Fit one temperature to {helping.baseline}.",
-            [helping.alone, *_runners_up(clean), *_trades(compared, columns), *strange],
+            [helping.alone, *_runners_up(clean), *trades, *strange],
             "It costs a few seconds, on predictions of held-out images.",
             certainty,
         )
-    return Recommendation(
-        None,
+    headline = (
         f"No method is significantly better than {baseline} without being worse somewhere: "
-        f"stay with {baseline}, or add seeds.",
-        [*_trades(compared, columns), *_by_means_alone(findings, compared), *strange],
-        "",
-        certainty,
+        f"stay with {baseline}, or add seeds."
     )
+    reasons = [*trades, *_by_means_alone(findings, compared), *strange]
+    return Recommendation(None, headline, reasons, "", certainty)
 
 
 def strange_inputs(findings: Findings) -> list[str]:
@@ -282,18 +259,11 @@ def strange_inputs(findings: Findings) -> list[str]:
         if any(_verdict(row, column) for column in columns):
             counts = {"better": len(_gains(row, columns)), "worse": len(_losses(row, columns))}
             parts = [f"{verdict} in {count}" for verdict, count in counts.items() if count]
-            what = (
-                f"significantly {' and '.join(parts)}" if parts else "not significantly different"
-            )
+            what = f"significantly {listed(parts)}" if parts else "not significantly different"
             alike.setdefault(what, []).append(row.name)
-    if not alike:
-        return []
-    said = [
-        f"{listed(names)} {'is' if len(names) == 1 else 'are'} {what}"
-        for what, names in alike.items()
-    ]
-    count = _count(len(columns), "AUROC")
-    return [f"Recognition of strange inputs, by {count} against the baseline: {'; '.join(said)}."]
+    said = "; ".join(f"{listed(names)} {_are(names)} {what}" for what, names in alike.items())
+    against = f"by {_count(len(columns), 'AUROC')} against the baseline"
+    return [f"Recognition of strange inputs, {against}: {said}."] if alike else []
 
 
 def _is_matched(row: Row, temperatures: Mapping[str, TemperatureComparison]) -> bool:
@@ -327,44 +297,40 @@ def _evidence(row: Row, columns: Sequence[Column]) -> str:
     text = f"Against {row.baseline} it is significantly better in {listed(gains)}."
     if open_:
         text += f" Inconclusive: {listed(open_)}."
-    known = [column for column in columns if column.id in row.values]
-    near = [column for column in known if row.values[column.id].is_near_floor]
-    perfect = [f"{column.title} of {_against_perfect(row, column)}" for column in near]
+    known = [(column, row.values[column.id]) for column in columns if column.id in row.values]
+    perfect = [_near_perfect(value, column) for column, value in known if value.is_near_floor]
     if perfect:
         text += f" Its {listed(perfect)} with as many images."
     return text
 
 
-def _against_perfect(row: Row, column: Column) -> str:
-    value = row.values[column.id]
-    unit = " %" if column.percent else ""
-    floor = column.number(value.floor or 0.0)
-    return (
-        f"{column.number(value.mean)}{unit} is near the {floor}{unit} expected for a perfectly "
-        "calibrated model"
+def _near_perfect(value: Estimate, column: Column) -> str:
+    shown, floor = (
+        f"{column.number(number)}{' %' if column.percent else ''}"
+        for number in (value.mean, value.floor or 0.0)
     )
+    what = "expected for a perfectly calibrated model"
+    return f"{column.title} of {shown} is near the {floor} {what}"
 
 
 def _runners_up(clean: Sequence[Row]) -> list[str]:
-    others = [row.name for row in clean]
-    if not others:
-        return []
-    verb = "is" if len(others) == 1 else "are"
-    return [f"{listed(others)} {verb} also significantly better somewhere and worse nowhere."]
+    names = [row.name for row in clean]
+    better = "also significantly better somewhere and worse nowhere"
+    return [f"{listed(names)} {_are(names)} {better}."] if names else []
 
 
 def _trades(compared: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     """Methods with gains and losses; those with the same in one sentence."""
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[str, list[str]] = {}
     for row in compared:
-        gains, losses = _gains(row, columns), _losses(row, columns)
+        gains, losses = (
+            listed([c.title for c in found(row, columns)]) for found in (_gains, _losses)
+        )
         if gains and losses:
-            what = listed([c.title for c in gains]), listed([c.title for c in losses])
-            alike.setdefault(what, []).append(row.name)
+            alike.setdefault(f"better in {gains}, worse in {losses}", []).append(row.name)
     return [
-        f"{listed(names)} {'is a trade' if len(names) == 1 else 'are trades'}: better in {gains}, "
-        f"worse in {losses}."
-        for (gains, losses), names in alike.items()
+        f"{listed(names)} {'is a trade' if len(names) == 1 else 'are trades'}: {what}."
+        for what, names in alike.items()
     ]
 
 
@@ -376,25 +342,25 @@ def _by_means_alone(findings: Findings, compared: Sequence[Row]) -> list[str]:
     best = min(scored, key=lambda row: row.values["test.nll"].mean)
     found = best.differences.get("test.nll")
     may_be_chance = best in compared and (found is None or found.verdict == "inconclusive")
-    said = f"On average {best.name} has the lowest NLL ({best.values['test.nll'].mean:.3f})"
-    return [f"{said}, which chance could explain." if may_be_chance else f"{said}."]
+    chance = ", which chance could explain" if may_be_chance else ""
+    nll = best.values["test.nll"].mean
+    return [f"On average {best.name} has the lowest NLL ({nll:.3f}){chance}."]
 
 
 def _cost(row: Row, findings: Findings) -> str:
     reference = findings.row(row.baseline).cost if row.baseline else row.cost
-    parts = []
-    for ours, theirs, what in (
-        (row.cost.train_seconds, reference.train_seconds, "training"),
-        (row.cost.seconds_per_image, reference.seconds_per_image, "prediction"),
-    ):
-        if ours and theirs:
-            ratio = ours / theirs
-            parts.append(f"{ratio:.2g}x {what} time")
+    parts = [
+        f"{ours / theirs:.2g}x {what} time"
+        for ours, theirs, what in (
+            (row.cost.train_seconds, reference.train_seconds, "training"),
+            (row.cost.seconds_per_image, reference.seconds_per_image, "prediction"),
+        )
+        if ours and theirs
+    ]
     if not parts:
         return "Its cost was not recorded."
-    return (
-        f"Cost: {listed(parts)} (measured during the study; other processes may have interfered)."
-    )
+    measured = "measured during the study; other processes may have interfered"
+    return f"Cost: {listed(parts)} ({measured})."
 
 
 def _certainty(findings: Findings, compared: Sequence[Row], columns: Sequence[Column]) -> str:
@@ -404,8 +370,7 @@ def _certainty(findings: Findings, compared: Sequence[Row], columns: Sequence[Co
             "How sure: one seed shows how networks differ on these images, not how methods do, so "
             "there are no verdicts. Add seeds."
         )
-    fewest = min(difference.seeds for difference in made)
-    most = max(difference.seeds for difference in made)
+    fewest, most = (best(difference.seeds for difference in made) for best in (min, max))
     seeds = _count(most, "shared seed") if fewest == most else f"{fewest} to {most} shared seeds"
     text = (
         f"How sure: verdicts count {seeds} {_images(findings, columns)}, with the noise of each "
@@ -429,3 +394,7 @@ def _images(findings: Findings, columns: Sequence[Column]) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"

@@ -13,8 +13,6 @@ from sfumato._core.metric_descriptions import Range
 from sfumato.report.columns import Column
 from sfumato.report.read import RunResult
 
-_HALF = 0.5
-
 
 @dataclass(frozen=True)
 class Scale:
@@ -60,9 +58,8 @@ def scale_of(column: Column, values: np.ndarray, floor: float | None = None) -> 
     """The scale of a column with these values (NaN where missing).
 
     Where a value is exactly on a bound, its logarithm is infinite: then the bounds are moved out by
-    half the smallest distance that any other value keeps from them, or by the metric's noise floor
-    where that is more. Values beyond the bounds, which a metric of the user's may have, get no
-    scale.
+    half the smallest distance that any other value keeps from them, or by the noise floor where
+    that is more. Values beyond the bounds, as of a user's own metric, get no scale.
     """
     known = values[np.isfinite(values)]
     top = 1.0 if column.range == "share" else np.inf
@@ -72,8 +69,8 @@ def scale_of(column: Column, values: np.ndarray, floor: float | None = None) -> 
     if distance.min() > 0:
         return Scale(column.range)
     apart = distance[distance > 0]
-    least = _HALF * apart.min() if len(apart) else 0.0
-    return Scale(column.range, max(least, floor or 0.0) or _HALF)
+    least = 0.5 * apart.min() if len(apart) else 0.0
+    return Scale(column.range, max(least, floor or 0.0) or 0.5)
 
 
 Verdict = Literal["better", "worse", "inconclusive"]
@@ -111,27 +108,23 @@ class Estimate:
 
     def text(self, column: Column) -> str:
         """`83.1 [81.9, 84.2]`, or `83.1` where no interval is known."""
-        if self.low is None or self.high is None:
-            return column.number(self.mean)
-        low, high = column.number(self.low), column.number(self.high)
-        return f"{column.number(self.mean)} [{low}, {high}]"
+        return column.with_interval(self.mean, self.low, self.high)
 
     def floor_text(self, column: Column) -> str:
         """`perfect: 1.9` where the number is near its floor, else nothing."""
-        if self.floor is None or not self.is_near_floor:
-            return ""
-        return f"perfect: {column.number(self.floor)}"
+        is_near = self.floor is not None and self.is_near_floor
+        return f"perfect: {column.number(self.floor or 0.0)}" if is_near else ""
 
 
 @dataclass(frozen=True)
 class Difference:
     """Method minus baseline over the seeds that both have.
 
-    `low` and `high` bound its single 95 % interval; `p` belongs to that, and `adjusted` to all
-    `compared` methods of the column together: the verdict follows `adjusted`. With one seed there
-    is an interval over images at most, about these networks, and no p-value. `verdict` is None for
-    a metric that has no good direction; `within_floor` says that it was withheld because perfect
-    networks could differ as much.
+    `low` and `high` bound its single 95 % interval, to which `p` belongs; `adjusted`, which the
+    verdict follows, is for all `compared` methods of the column together. One seed gives an
+    interval over images at most, and no p-value. `verdict` is None for a metric without a good
+    direction; `within_floor` says that perfect networks could differ as much, so that it was
+    withheld.
     """
 
     mean: float
@@ -147,11 +140,7 @@ class Difference:
 
     def text(self, column: Column) -> str:
         """`+1.2 [+0.3, +2.1]`, in percentage points for shares."""
-        mean = column.number(self.mean, sign=True)
-        if self.low is None or self.high is None:
-            return mean
-        bounds = (column.number(each, sign=True) for each in (self.low, self.high))
-        return f"{mean} [{', '.join(bounds)}]"
+        return column.with_interval(self.mean, self.low, self.high, sign=True)
 
     def reason(self) -> str:
         """Say in a few words why the verdict is what it is."""
@@ -174,30 +163,24 @@ def verdict_of_interval(
 Variances = tuple[float, float]  # shared by all seeds, and each one's own; NaN where unknown
 
 
-def image_variance(runs: Sequence[RunResult], column: Column, scale: Scale) -> Variances:
-    """Shared and own variance on the scale of the mean over the runs of one method."""
-    if not _agree(runs, column):
-        return math.nan, math.nan
-    return _variances([_on_scale(run, column, scale) for run in runs])
-
-
-def paired_image_variance(
-    ours: Sequence[RunResult], theirs: Sequence[RunResult], column: Column, scale: Scale
+def image_variance(
+    runs: Sequence[RunResult], column: Column, scale: Scale, against: Sequence[RunResult] = ()
 ) -> Variances:
-    """The same of the difference of two methods, resample by resample; runs by the same seeds."""
-    if not _agree([*ours, *theirs], column):
+    """Shared and own variance on the scale of the mean over the runs of one method.
+
+    With runs `against` which they are compared, by the same seeds, that of the mean difference,
+    resample by resample.
+    """
+    if not _agree([*runs, *against], column):
         return math.nan, math.nan
-    pairs = zip(ours, theirs, strict=True)
-    return _variances([_on_scale(a, column, scale) - _on_scale(b, column, scale) for a, b in pairs])
-
-
-def _variances(found: Sequence[np.ndarray]) -> Variances:
-    """Shared by all seeds: the mean covariance of two seeds' resamples. The rest is each one's."""
-    draws = np.stack(found)  # (S, R)
+    draws = np.stack([_on_scale(run, column, scale) for run in runs])  # (S, R)
+    if against:
+        draws -= np.stack([_on_scale(run, column, scale) for run in against])
     together, alone = draws.mean(0).var(ddof=1), draws.var(axis=1, ddof=1).mean()
     seeds = len(draws)
     if seeds == 1:
         return float(alone), 0.0
+    # Shared by all seeds: the mean covariance of two seeds' resamples. The rest is each one's.
     shared = min(max((seeds * together - alone) / (seeds - 1), 0.0), alone)
     return float(shared), float((alone - shared) / seeds)
 
@@ -251,11 +234,10 @@ def own_spread(values: np.ndarray) -> Spread:
 def spread_of_differences(values: np.ndarray) -> Spread:
     """Spread of each mean difference to the first method, over shared seeds, (..., K - 1).
 
-    The spread of each difference is its own, so that methods which share their networks with the
-    baseline are seen to move with it. All differences contain the baseline's noise, which no
-    average over them removes; the pool is therefore the residual of the two-way layout of methods
-    and seeds, or, where the baseline is the noisier one, the mean of the differences' spreads. For
-    the same reason many differences are worth little more than one.
+    Each difference has its own, so that methods which share networks with the baseline are seen to
+    move with it. All contain the baseline's noise, which no average over them removes; the pool is
+    therefore the residual of the two-way layout of methods and seeds, or, where the baseline is the
+    noisier one, the mean of the differences' spreads.
     """
     differences = values[..., 1:, :] - values[..., :1, :]
     own = _own_variance(differences)
@@ -269,10 +251,10 @@ def spread_of_differences(values: np.ndarray) -> Spread:
 def _worth(own: Spread, mean: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the degrees of freedom of the mean of differences that share a baseline, (...).
 
-    The baseline's part of a difference's variance is the correlation of two differences, and the
-    freedom of their mean follows from its square. `others` is what the other methods scatter among
-    themselves; the rest is the baseline's. Half is its part where all scatter alike, and is the
-    least that is taken. Two seeds can't show that it is so little: there it is at least 0.7.
+    They follow from the square of the correlation of two differences, which is the baseline's part
+    of a difference's variance: all that `others`, the scatter of the other methods among
+    themselves, leaves. The least that is taken is a half, where all scatter alike; with two seeds,
+    which can't show that it is so little, 0.7.
     """
     most = own.freedom.max(-1, initial=0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -302,10 +284,10 @@ def residual_variance(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def prior_freedom(own: Spread) -> np.ndarray:
     """Degrees of freedom d0 that the pool is worth for a single spread, (...).
 
-    The more the logarithms of the spreads differ, beyond what chi-squared noise with their
-    degrees of freedom explains (trigamma(d / 2)), the less: trigamma(d0 / 2) is the excess. Spreads
-    of exactly 0, of a method that repeats the baseline's numbers, tell nothing of noise. With
-    fewer than two spreads there is no pool, and d0 = 0.
+    The more the logarithms of the spreads differ, beyond what chi-squared noise with their degrees
+    of freedom explains (trigamma(d / 2)), the less: trigamma(d0 / 2) is the excess. Spreads of
+    exactly 0, of a method that repeats the baseline's numbers, tell nothing of noise. Of fewer than
+    two spreads there is no pool, and d0 = 0.
     """
     from scipy import special
 
@@ -416,19 +398,19 @@ def method_intervals(values: np.ndarray, scale: Scale, images: ImageNoise) -> In
 
 
 def compare_with_first(values: np.ndarray, scale: Scale, images: ImageNoise) -> Comparisons:
-    """Compare each other method with the first one, over the seeds that both have.
+    """Compare each other method with the first, the baseline, over the seeds that both have.
 
     Args:
-        values: (..., K, S), the baseline first, NaN where a run is missing.
-        scale: on which noise is symmetric.
+        values, scale: as of `method_intervals`.
         images: of each difference, (..., K - 1). One shared seed leaves an interval over images, or
             none, and no p-value.
     """
     from scipy import special
 
     shared = np.isfinite(values[..., 1:, :] + values[..., :1, :])
-    ours = _mean(np.where(shared, values[..., 1:, :], np.nan))
-    theirs = _mean(np.where(shared, values[..., :1, :], np.nan))
+    ours, theirs = (
+        _mean(np.where(shared, each, np.nan)) for each in (values[..., 1:, :], values[..., :1, :])
+    )
     start = scale.forward(theirs)
     change = scale.forward(ours) - start
     scaled = scale.forward(values)
@@ -450,7 +432,7 @@ def step_down(ratio: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     """Adjust p-values of |t| ratios to one baseline for their number, over the last axis.
 
     Dunnett's test, step by step: the largest ratio has to beat the largest of all, the next one the
-    largest of those that are left, and so on. NaN is no comparison and is not counted.
+    largest of those that are left, and so on. NaN is not counted.
 
     Example:
         >>> step_down(np.array([3.0, 2.5]), np.array([10.0, 10.0])).round(3)
@@ -499,9 +481,9 @@ def _ratio(change: np.ndarray, spread: Spread) -> np.ndarray:
 def _with_images(spread: Spread, images: ImageNoise, seen: np.ndarray) -> Spread:
     """Satterthwaite's freedom of the sum; hundreds of resamples leave the images' part certain.
 
-    Two seeds may agree by chance, and then the images' part, which is certain, seems to be nearly
-    all. So the freedom is that of the largest spread `seen`, the method's own or that of others.
-    Where no spread over seeds is seen at all, the images are all that is known.
+    Two seeds may agree by chance, and then that part seems to be nearly all. So the freedom is that
+    of the largest spread `seen`, the method's own or that of others. Where none is seen at all, the
+    images are all that is known.
     """
     own, shared = np.nan_to_num(images.own), np.nan_to_num(images.shared)
     most = np.maximum(seen, own)
