@@ -15,7 +15,7 @@ import yaml
 
 from sfumato.study import load_study, plan, run as run_module
 from sfumato.study.jobs import Job, group_jobs, run_directory
-from sfumato.study.workers import Apart, End, Note, finish_job
+from sfumato.study.workers import Apart, End, News, finish_job
 
 EPOCHS = 8
 KILLED = {
@@ -53,10 +53,10 @@ class InThisProcess:
     def finish(self, job: Job, after: int) -> End:
         return finish_job(job, after, on_lost=lambda: None, say=self.said.append)
 
-    def collect(self, timeout: float) -> list[tuple[Job, End | Note]]:
-        news: list[tuple[Job, End | Note]] = []
+    def collect(self, timeout: float) -> list[News]:
+        news: list[News] = []
         for job, end in self._ended:
-            news += [*((job, Note(text)) for text in self.said), (job, end)]
+            news += [*((job, text) for text in self.said), (job, end)]
         self.said.clear()
         self._ended.clear()
         return news

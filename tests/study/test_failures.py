@@ -184,7 +184,7 @@ def dying_of(workers_here: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[...
                 return End("died", work.describe_exit(code), code)
 
         workers = Dying()
-        monkeypatch.setattr(run_module, "_workers", lambda *_: workers)
+        monkeypatch.setattr(run_module, "LocalProcesses", lambda *_: workers)
         return workers
 
     return make

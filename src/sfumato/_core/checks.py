@@ -105,9 +105,8 @@ def are_probabilities(values: Tensor) -> bool:
 def _sum_to_one(values: Tensor) -> bool:
     values = values.detach().float()
     near = (values.sum(1) - 1).abs() <= 1e-2
-    return bool((values >= 0).all() & near.all()) and not bool(
-        ((values == 0) | (values == 1)).all()
-    )
+    is_hard = (values == 0) | (values == 1)
+    return bool((values >= 0).all() & near.all() & ~is_hard.all())
 
 
 def check_class_indices(
@@ -125,15 +124,10 @@ def check_class_indices(
         bad &= target != ignore_index
     if bool(bad.any()):
         where = tuple(int(i) for i in bad.nonzero()[0])
-        value = int(target[where]) if where else int(target)
-        hint = (
-            ""
-            if ignore_index is None
-            else f". Mark entries to skip with ignore_index={ignore_index}."
-        )
+        hint = f". Mark entries to skip with ignore_index={ignore_index}."
         raise ValueError(
-            f"{name} must be class indices in [0, {num_classes}), got {value} at position {where}"
-            f"{hint}"
+            f"{name} must be class indices in [0, {num_classes}), got {int(target[where])} at "
+            f"position {where}{'' if ignore_index is None else hint}"
         )
 
 
@@ -195,33 +189,25 @@ def like_input(result: Tensor, value: Any) -> Any:
     """
     if not isinstance(value, Tensor):
         return result.cpu().numpy()
-    if result.dtype == torch.float64 and value.device != float64_device(value.device):
-        result = result.float()
-    return result.to(value.device)
+    is_held = result.dtype != torch.float64 or value.device == float64_device(value.device)
+    return (result if is_held else result.float()).to(value.device)
 
 
 def by_convention(function: Function) -> Function:
-    """Answer NumPy arrays with NumPy arrays, and understand `n_bins` as `num_bins`."""
+    """Answer NumPy arrays with NumPy arrays, and understand torchmetrics' `n_bins`."""
 
     @wraps(function)
     def measured(*args: Any, **kwargs: Any) -> Any:
         if "n_bins" in kwargs:
-            kwargs = named_bins(kwargs)
+            if "num_bins" in kwargs:
+                raise TypeError("give num_bins or n_bins, which mean the same, not both")
+            kwargs["num_bins"] = kwargs.pop("n_bins")
         if not any(isinstance(each, np.ndarray) for each in (*args, *kwargs.values())):
             return function(*args, **kwargs)
         given = {name: _tensor(name, each) for name, each in kwargs.items()}
         return _array(function(*(_tensor("array", each) for each in args), **given))
 
     return measured  # type: ignore[return-value]
-
-
-def named_bins(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with torchmetrics' `n_bins` as `num_bins`."""
-    if "n_bins" not in options:
-        return options
-    if "num_bins" in options:
-        raise TypeError("give num_bins or n_bins, which mean the same, not both")
-    return {"num_bins" if name == "n_bins" else name: each for name, each in options.items()}
 
 
 def _tensor(name: str, value: Any) -> Any:
@@ -387,8 +373,8 @@ def to_float64(tensor: Tensor) -> Tensor:
 def meeting(values: Tensor, other: Tensor) -> Tensor:
     """Convert fitted `values` to the dtype and device of `other`, in this order.
 
-    The device of `other` may have no float64. Single numbers stay in float32 where `other` is in
-    half precision: they don't change its dtype, and keep their digits.
+    The device of `other` may have no float64. Single numbers keep their digits: in half precision
+    they stay in float32.
     """
     least = torch.float32 if not values.ndim else other.dtype
     return values.to(torch.promote_types(other.dtype, least)).to(other.device)
@@ -406,7 +392,7 @@ class KeepsPrecision(nn.Module):
     """Base of modules whose buffers keep their dtype, because they hold sums or fitted numbers.
 
     `.half()`, `.bfloat16()`, `.double()` and `.to(dtype)` leave them as they are, `.to(device)`
-    moves them. A float64 buffer goes to the processor instead of a device without float64.
+    moves them: float64 ones to the processor instead of a device without float64.
     """
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:

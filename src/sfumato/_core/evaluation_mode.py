@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -16,18 +16,22 @@ def returns_probabilities(model: object) -> bool:
 
 
 @contextmanager
-def keeping_modes(model: nn.Module) -> Iterator[None]:
+def _keeping(modules: Sequence[nn.Module], name: str) -> Iterator[None]:
+    kept = [getattr(module, name) for module in modules]
+    try:
+        yield
+    finally:
+        for module, before in zip(modules, kept, strict=True):
+            setattr(module, name, before)
+
+
+def keeping_modes(model: nn.Module) -> AbstractContextManager[None]:
     """Afterwards each module has the mode that it had, also where something raises.
 
     Module by module, because a network may be trained with parts of it (a frozen batch norm) in
     evaluation mode.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    return _keeping([*model.modules()], "training")
 
 
 @contextmanager
@@ -50,11 +54,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def with_attribute(modules: Sequence[nn.Module], name: str, value: Any) -> Iterator[None]:
     """Within, an attribute of some modules has this value; afterwards each has its own again."""
-    kept = [getattr(module, name) for module in modules]
-    for module in modules:
-        setattr(module, name, value)
-    try:
+    with _keeping(modules, name):
+        for module in modules:
+            setattr(module, name, value)
         yield
-    finally:
-        for module, before in zip(modules, kept, strict=True):
-            setattr(module, name, before)

@@ -67,25 +67,21 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     if path.parent.exists() and not path.parent.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = None
-    try:
-        handle, name = tempfile.mkstemp(path.suffix, f".{path.name}.", path.parent)
-        os.close(handle)
-        temporary = Path(name)
-        write(temporary)
-        sync(temporary)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        is_full = is_full_disk(error, path.parent)  # asked before its room is given back
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        if is_full:
-            raise full_disk(path) from None
-        raise
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+    with contextlib.ExitStack() as leftovers:
+        try:
+            handle, name = tempfile.mkstemp(path.suffix, f".{path.name}.", path.parent)
+            os.close(handle)
+            temporary = Path(name)
+            leftovers.callback(temporary.unlink, missing_ok=True)
+            write(temporary)
+            sync(temporary)
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        except OSError as error:
+            if is_full_disk(error, path.parent):  # asked before its room is given back
+                leftovers.close()
+                raise full_disk(path) from None
+            raise
 
 
 def is_full_disk(error: OSError, folder: Path) -> bool:
@@ -104,12 +100,8 @@ def full_disk(path: Path) -> OSError:
 
 def file_in_the_way(folder: Path) -> Path | None:
     """The file that stands where `folder` or a folder above it should be; None where none does."""
-    for place in (folder, *folder.parents):
-        if place.is_dir():
-            return None
-        if place.exists():
-            return place
-    return None
+    nearest = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    return nearest if nearest.exists() and not nearest.is_dir() else None
 
 
 def remove_leftovers(path: Path) -> None:
@@ -128,10 +120,7 @@ def sync(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically; what has no UTF-8 is written as its code, such as `\\xe9`."""
-    try:
-        content = text.encode()
-    except UnicodeEncodeError:
-        content = surrogates_as_codes(text).encode()
+    content = surrogates_as_codes(text).encode()
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
@@ -328,7 +317,8 @@ def _checked_arrays(file: IO[bytes], most: int | None) -> Any:
     with zipfile.ZipFile(file) as archive:
         check_unpacked(archive, size, most)
         for entry in archive.infolist():
-            _check_header(archive, entry)
+            with archive.open(entry) as array:
+                _check_header(array, entry.filename, entry.file_size)
     file.seek(0)
     return np.load(file, allow_pickle=False)
 
@@ -366,7 +356,6 @@ def read_tensors(path: Path) -> Any:
     with open_file(path, most=MOST_ARRAYS) as file:
         if not zipfile.is_zipfile(file):  # older ones say themselves how much memory they want
             raise ValueError("no file of torch.save, or one from before PyTorch 1.6: save it anew")
-        file.seek(0)
         check_torch_file(file)
         try:
             return torch.load(file, weights_only=True, map_location="cpu")
@@ -377,13 +366,8 @@ def read_tensors(path: Path) -> Any:
             ) from None
 
 
-def _check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+def _check_header(file: IO[bytes], name: str, size: int) -> None:
     """Raise where an array says that it is larger than its bytes, before room is made for it."""
-    with archive.open(entry) as file:
-        _read_header(file, entry.filename, entry.file_size)
-
-
-def _read_header(file: IO[bytes], name: str, size: int) -> None:
     first, _ = np.lib.format.read_magic(file)
     if first not in _HEADERS:
         raise ValueError(f"{name} is of version {first} of numpy's format")
@@ -404,7 +388,7 @@ def map_array(path: Path) -> np.ndarray:
         if start != np.lib.format.MAGIC_PREFIX:
             raise ValueError("no .npy file; write it with np.save")
         file.seek(0)
-        _read_header(file, path.name, os.fstat(file.fileno()).st_size)
+        _check_header(file, path.name, os.fstat(file.fileno()).st_size)
     found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     return found
 
@@ -455,8 +439,9 @@ def words_of_rows(column: Any, most: int = MOST_WORDS) -> Any:
         lengths = compute.cast(compute.binary_length(words), arrow.int64())
         needed = compute.sum(compute.take(lengths, column.indices)).as_py() or 0
         if needed > most:
-            message = f"{len(column):,} rows have words of {needed:,} bytes, which is refused"
-            raise arrow.ArrowInvalid(message)
+            raise arrow.ArrowInvalid(
+                f"{len(column):,} rows have words of {needed:,} bytes, which is refused"
+            )
     return column.cast(words.type)
 
 
@@ -464,10 +449,8 @@ def read_or_set_aside(
     path: Path, read: Callable[[Path], Content], consequence: str = "it is computed anew"
 ) -> Content | None:
     """Read a file; None where there is none, or an unreadable one, which is set aside."""
-    if not path.exists():
-        return None
     try:
-        return read(path)
+        return read(path) if path.exists() else None
     except UnreadableFileError:
         set_aside(path, consequence)
         return None
@@ -475,11 +458,9 @@ def read_or_set_aside(
 
 def set_aside(path: Path, consequence: str) -> None:
     """Rename an unreadable file or folder to a name that nothing reads, and warn."""
-    target = path.with_name(f"{path.name}.unreadable")
-    for number in itertools.count(2):
-        if not target.exists():
-            break
-        target = path.with_name(f"{path.name}.unreadable-{number}")
+    ends = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    targets = (path.with_name(f"{path.name}.unreadable{end}") for end in ends)
+    target = next(each for each in targets if not each.exists())
     try:
         path.rename(target)
     except FileNotFoundError:

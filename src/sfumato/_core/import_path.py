@@ -21,8 +21,6 @@ from typing import Any
 
 from sfumato._core.spec import nearest
 
-_LENGTH = 12
-
 _OF_PYTHON = {Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib")}
 
 
@@ -40,7 +38,7 @@ def source_digest(module: ModuleType) -> str | None:
     for path in sorted(files):
         digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
         digest.update(_content(path))
-    return digest.hexdigest()[:_LENGTH]
+    return digest.hexdigest()[:12]
 
 
 def root_of(name: str, file: Path) -> Path:
@@ -72,9 +70,9 @@ def _with_imports(name: str, file: Path, root: Path) -> set[Path]:
 
 def _files(name: str, root: Path) -> Iterator[Path]:
     """The files that importing a dotted name executes, of those below `root`."""
-    parts = name.split(".")
-    for length in range(1, len(parts) + 1):
-        place = root.joinpath(*parts[:length])
+    place = root
+    for part in name.split("."):
+        place /= part
         for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
             if path.is_file():
                 yield path
@@ -93,9 +91,9 @@ def _imports(content: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
-            base = ".".join((*above, *([node.module] if node.module else [])))
+            base = (*above, node.module) if node.module else above
             # `from package import thing`: the thing may be a module.
-            names += [".".join(filter(None, (base, alias.name))) for alias in node.names]
+            names += [".".join((*base, alias.name)) for alias in node.names]
     return tuple(dict.fromkeys(names))
 
 
@@ -108,10 +106,6 @@ _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 
 _NAME = re.compile(rf"({_DOTTED}):({_DOTTED})")
 
-_CLOSED = (
-    "{name!r} is an import path, and importing executes its module: nothing was imported. Where "
-    "you trust it, pass modules= (--modules), the folder of its modules"
-)
 
 # Folders that modules were imported from, and digests of the modules as of then.
 _folders: set[Path] = set()
@@ -185,15 +179,22 @@ def import_named(name: str) -> tuple[Any, str | None]:
     found = _NAME.fullmatch(name)
     if found is None:
         raise ValueError(f"{name!r} must have the form package.module:Name")
-    if _search.get() is None:
-        raise ValueError(_CLOSED.format(name=name))
+    search = _search.get()
+    if search is None:
+        raise ValueError(
+            f"{name!r} is an import path, and importing executes its module: nothing was imported. "
+            "Where you trust it, pass modules= (--modules), the folder of its modules"
+        )
     if found[1] == "__main__":
         raise ValueError(f"{name!r}: workers can't import a script's own names: use a module")
-    module = _import(found[1])
+    module = _import(found[1], search)
     thing: Any = module
     for part in found[2].split("."):
         if not hasattr(thing, part):
-            raise ValueError(f"{_place(module)} has no {part!r}{_offers(thing, part)}")
+            file = getattr(module, "__file__", None)
+            place = f"module {module.__name__!r}{f' ({_short(file)})' if file else ''}"
+            near = nearest(part, [each for each in dir(thing) if not each.startswith("_")])
+            raise ValueError(f"{place} has no {part!r}{near}")
         thing = getattr(thing, part)
     return thing, _digests.get(found[1]) or source_digest(module)
 
@@ -217,11 +218,10 @@ def _is_own(file: str) -> bool:
     return path.is_file() and not (is_ours or any(is_installed(each) for each in path.parents))
 
 
-def _import(name: str) -> ModuleType:
-    if (search := _search.get()) is not None:
-        search.begin()
-        _forget_what_is_stale(name, search.folder)
-        _folders.add(search.folder)
+def _import(name: str, search: _Search) -> ModuleType:
+    search.begin()
+    _forget_what_is_stale(name, search.folder)
+    _folders.add(search.folder)
     if (known := sys.modules.get(name)) is not None:
         return known
     before = set(sys.modules)
@@ -229,11 +229,14 @@ def _import(name: str) -> ModuleType:
         module = importlib.import_module(name)
     except (Exception, SystemExit) as error:  # whatever a module does when it is imported
         _forget(_folders)  # helpers that it had imported before it failed
-        if _is_missing(name, error):
-            raise ValueError(_not_found(name)) from None
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(f"{missing}."):  # not one it imports
+            near = nearest(name, [path.stem for path in search.folder.glob("*.py")])
+            where = f"in {search.folder} or installed"
+            raise ValueError(f"there is no module {name!r} {where}{near}") from None
         raise ValueError(_failed(name, error)) from error
     for each in set(sys.modules) - before:
-        if search is not None and _home(each, sys.modules[each]) == search.folder:
+        if _home(each, sys.modules[each]) == search.folder:
             _digests[each] = source_digest(sys.modules[each])
     return module
 
@@ -270,35 +273,12 @@ def _home(name: str, module: Any) -> Path | None:
     return root_of(name, Path(file)) if isinstance(file, str) else None
 
 
-def _is_missing(name: str, error: BaseException) -> bool:
-    """True if the named module itself can't be found, and not one that it imports."""
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    return missing is not None and f"{name}.".startswith(f"{missing}.")
-
-
-def _not_found(missing: str) -> str:
-    folder = module_folder()
-    where = f"in {folder} or installed"
-    files = [] if folder is None else [path.stem for path in folder.glob("*.py")]
-    return f"there is no module {missing!r} {where}{nearest(missing, files)}"
-
-
 def _failed(name: str, error: BaseException) -> str:
     place = place_of(error)
-    said = " ".join(str(error).split()) or "no reason given"
-    if isinstance(error, SyntaxError):
-        said = error.msg
+    said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
     where = f": {place}" if place else ""
-    return f"module {name!r} can't be imported{where}: {type(error).__name__}: {said}"
-
-
-def _offers(thing: Any, wanted: str) -> str:
-    return nearest(wanted, [each for each in dir(thing) if not each.startswith("_")])
-
-
-def _place(module: ModuleType) -> str:
-    file = getattr(module, "__file__", None)
-    return f"module {module.__name__!r}" + (f" ({_short(file)})" if file else "")
+    kind = type(error).__name__
+    return f"module {name!r} can't be imported{where}: {kind}: {said or 'no reason given'}"
 
 
 def _short(file: str) -> str:

@@ -92,24 +92,14 @@ DESCRIPTIONS: dict[str, Description] = {
 # test set, and no such set may have one of these.
 OWN_SPLITS = (
     *("train", "validation", "test", "scaled", "normalised", "ensemble", "context", "objectness"),
-    *(
-        "corrupted",
-        "perturbed",
-        "attacked",
-        "frequency",
-        "ood",
-        "own",
-        "seconds",
-        "samples",
-        "units",
-    ),
-    *("scaled_by_ece", "relative_to_baseline", "reliability", "cells", "by_class"),
+    *("corrupted", "perturbed", "attacked", "frequency", "ood", "own", "seconds", "samples"),
+    *("units", "scaled_by_ece", "relative_to_baseline", "reliability", "cells", "by_class"),
     "skipped_images",
 )
 
 # Where a metric means something else than elsewhere: without its object an image can't be known,
 # and a right answer was read off the background.
-IN_SPLIT: dict[tuple[str, str], Description] = {
+IN_SPLIT = {
     ("context", "accuracy"): Description("accuracy without object", "lower", "share"),
     ("context", "average_confidence"): Description("confidence without object", "lower", "share"),
     ("context", "overconfidence"): Description("overconfidence without object", "lower", "share"),

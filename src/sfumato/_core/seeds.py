@@ -48,9 +48,9 @@ def sample_beta(
 ) -> Tensor:
     """Draw `count` numbers from Beta(alpha, beta), reproducibly.
 
-    A ratio of two gamma variables, G_alpha / (G_alpha + G_beta). Each comes as
-    G_a = G_(a+1) U^(1/a), on a logarithmic scale, so that parameters near 0 give their limit (a
-    coin) and never 0 / 0. `torch.distributions` takes no generator; the operation below it does.
+    A ratio of two gamma variables, G_alpha / (G_alpha + G_beta). Each comes as G_a = G_(a+1)
+    U^(1/a), on a logarithmic scale, so that parameters near 0 give their limit (a coin) and never 0
+    / 0. `torch.distributions` takes no generator; the operation below it does.
 
     Example:
         >>> drawn = sample_beta(100_000, 1.0, 2.0, generator=torch.Generator().manual_seed(0))

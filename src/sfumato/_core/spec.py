@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import inspect
@@ -36,15 +37,17 @@ class Resolved:
         So are the defaults of users' components that no configuration can hold, as a class: the
         digest of their code stands for them.
         """
-        defaults = {key: each.default for key, each in parameters(self.build).items()}
-        said = {
-            key: _plain(value)
-            for key, value in self.params.items()
-            if value is not None or defaults[key] is not None
-            if self.source_digest is None or value is not defaults[key] or _is_plain(value)
-        }
-        digest = {} if self.source_digest is None else {DIGEST: self.source_digest}
-        return {"name": self.name, **said, **digest}
+        known, said = parameters(self.build), {"name": self.name}
+        for key, value in self.params.items():
+            default = known[key].default
+            if value is None and default is None:
+                continue
+            try:
+                said[key] = _plain(value)
+            except TypeError:
+                if self.source_digest is None or value is not default:
+                    raise
+        return said if self.source_digest is None else {**said, DIGEST: self.source_digest}
 
 
 def resolve(
@@ -79,10 +82,10 @@ def resolve(
     """
     name, given = _split_spec(spec, what)
     if name not in table:
-        raise ValueError(
-            f"unknown {what} {name!r}{_proposed(name, table, meant)}. "
-            f"Choose from {sorted(table)}{hint}"
-        )
+        near = nearest(name, table)
+        if meant is not None:
+            near = f" (did you mean {repr(meant) if meant.isidentifier() else meant}?)"
+        raise ValueError(f"unknown {what} {name!r}{near}. Choose from {sorted(table)}{hint}")
     thing = f"{what} {name!r}"
     allowed = parameters(table[name], supplied=supplied)
     _check_keys(given, allowed, thing, supplied, hint_missing)
@@ -101,24 +104,17 @@ def resolve(
 def parameters(
     build: Callable[..., Any], *, supplied: Collection[str] = ()
 ) -> dict[str, inspect.Parameter]:
-    """The parameters of `build` that a user may set, with evaluated annotations."""
-    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    signature = _signature(build)
-    return {
-        key: parameter
-        for key, parameter in signature.parameters.items()
-        if parameter.kind in by_name and key not in supplied
-    }
+    """The parameters of `build` that a user may set, with evaluated annotations.
 
-
-def _signature(build: Callable[..., Any]) -> inspect.Signature:
-    """With evaluated annotations; without any where they name what only a type checker knows."""
+    Without annotations where they name what only a type checker knows.
+    """
     try:
-        return inspect.signature(build, eval_str=True)
+        found = [*inspect.signature(build, eval_str=True).parameters.values()]
     except (NameError, AttributeError, SyntaxError):
-        plain = inspect.signature(build)
-        blank = [each.replace(annotation=each.empty) for each in plain.parameters.values()]
-        return plain.replace(parameters=blank)
+        plain = inspect.signature(build).parameters.values()
+        found = [each.replace(annotation=each.empty) for each in plain]
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {each.name: each for each in found if each.kind in by_name and each.name not in supplied}
 
 
 def _split_spec(spec: Any, what: str) -> tuple[str, dict[str, Any]]:
@@ -169,10 +165,8 @@ def _checked(value: Any, annotation: Any, label: str) -> Any:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=settings)
     except PydanticUserError:  # an annotation that says nothing which can be checked
         return value
-    try:
+    with contextlib.suppress(ValidationError):
         return adapter.validate_python(value)
-    except ValidationError:
-        pass
     try:
         return adapter.validate_json(json.dumps(value))
     except (ValidationError, TypeError, ValueError):
@@ -193,26 +187,12 @@ def _describe(annotation: Any) -> str:
     return re.sub(r"\b(pathlib|typing|_local)\.", "", str(annotation))
 
 
-def _proposed(word: Any, choices: Iterable[str], meant: str | None) -> str:
-    if meant is None:
-        return nearest(word, choices)
-    return f" (did you mean {repr(meant) if meant.isidentifier() else meant}?)"
-
-
 def nearest(word: Any, choices: Iterable[str]) -> str:
     """Say which of the choices an unknown word resembles, if any."""
     if word == "from_logits":
         return " (every component takes logits: remove it)"
     close = difflib.get_close_matches(str(word), list(choices), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        _plain(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _plain(value: Any) -> Any:
@@ -257,17 +237,17 @@ def params_in_data_root(source: Resolved) -> dict[str, Any]:
 
     A path is what the loader's signature says may be a `Path`.
     """
-    given, signature = source.params, parameters(source.build)
+
+    def is_path(annotation: Any) -> bool:
+        return Path in (get_args(annotation) or (annotation,))
+
+    signature = parameters(source.build)
     return {
         key: in_data_root(value)
-        if isinstance(value, str | Path) and Path in _kinds(signature[key].annotation)
+        if isinstance(value, str | Path) and is_path(signature[key].annotation)
         else value
-        for key, value in given.items()
+        for key, value in source.params.items()
     }
-
-
-def _kinds(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) or (annotation,)
 
 
 def content_hash(content: Mapping[str, Any]) -> str:

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import csv
 import html
+import inspect
 import io
 import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -134,10 +134,8 @@ def markdown_line(text: str) -> str:
     """Escape text that is a line of Markdown: it is no heading, list, quotation or rule either."""
     escaped = markdown_text(text)
     start = _MARKDOWN_BLOCK.match(escaped)
-    if start is None:
-        return escaped
-    place = start.end() if start[0].isdecimal() else 0
-    return f"{escaped[:place]}\\{escaped[place:]}"
+    place = start.end() if start is not None and start[0].isdecimal() else 0
+    return escaped if start is None else f"{escaped[:place]}\\{escaped[place:]}"
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -217,8 +215,7 @@ def _console_class() -> type[Console]:
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterator[Segment]:
             if isinstance(renderable, Text) and _HIDDEN.search(renderable.plain):
-                shown = renderable.blank_copy(visible(renderable.plain))  # without its colours
-                renderable = shown
+                renderable = renderable.blank_copy(visible(renderable.plain))  # without its colours
             for segment in super().render(renderable, options):
                 if segment.control is None and _HIDDEN.search(segment.text):
                     segment = Segment(visible(segment.text), segment.style)
@@ -229,25 +226,17 @@ def _console_class() -> type[Console]:
 
 def show_messages_visibly() -> None:
     """Make the warnings and tracebacks of this process visible: they quote names of files."""
-    if not isinstance(warnings.formatwarning, _VisibleWarnings):
-        warnings.formatwarning = _VisibleWarnings(warnings.formatwarning)
-    sys.excepthook = _show_traceback
+    plain = inspect.unwrap(warnings.formatwarning)
 
+    @wraps(plain)
+    def formatted(*arguments: Any, **options: Any) -> str:
+        return visible(plain(*arguments, **options))
 
-class _VisibleWarnings:
-    """Formats a warning as another function does, visibly."""
+    def show(*found: Any) -> None:
+        sys.stderr.write(visible("".join(traceback.format_exception(*found))))
 
-    def __init__(self, plain: Callable[..., str]) -> None:
-        self._plain = plain
-
-    def __call__(self, *arguments: Any, **options: Any) -> str:
-        return visible(self._plain(*arguments, **options))
-
-
-def _show_traceback(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    sys.stderr.write(visible("".join(traceback.format_exception(kind, error, trace))))
+    warnings.formatwarning = formatted
+    sys.excepthook = show
 
 
 @dataclass(frozen=True)
@@ -271,28 +260,20 @@ def progress_bar(label: str, total: int, *, show: bool = True) -> Iterator[Bar]:
 
     Nothing where `show` is false.
     """
-    if not show:
+    screen = terminal(stderr=True) if show else None
+    if screen is None or not (screen.is_terminal or screen.is_jupyter):
+        if screen is not None:
+            screen.print(f"{label[:1].upper()}{label[1:]}", markup=False, soft_wrap=True)
         yield Bar()
         return
-    screen = terminal(stderr=True)
-    if not (screen.is_terminal or screen.is_jupyter):
-        screen.print(f"{label[:1].upper()}{label[1:]}", markup=False, soft_wrap=True)
-        yield Bar()
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
 
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", style="dim", markup=False),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[note]}", style="dim", markup=False),
     )
-    with Progress(*columns, console=screen, transient=True) as progress:
-        yield Bar(progress, progress.add_task(label, total=total, note=""))
+    with progress.Progress(*columns, console=screen, transient=True) as found:
+        yield Bar(found, found.add_task(label, total=total, note=""))

@@ -51,13 +51,10 @@ def parse_yaml(text: str, *, by_hand: bool = False) -> Any:
     """
     try:
         loader = _Loader(text)
-    except yaml.YAMLError as error:  # a character that no YAML may hold
-        raise ValueError(str(error)) from None
-    try:
         node = loader.get_single_node()
         if node is None:
             return None
-        _Sizes().of(node)
+        _size(node, {})
         if by_hand:
             _read_numbers(node, set())
         content = loader.construct_document(node)
@@ -67,8 +64,6 @@ def parse_yaml(text: str, *, by_hand: bool = False) -> Any:
         raise ValueError("it is nested too deeply") from None
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
-    finally:
-        loader.dispose()
 
 
 class _Loader(yaml.SafeLoader):
@@ -76,6 +71,7 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
+
         self._count = 0
         self._keys: dict[int, dict[tuple[str, str], yaml.Node]] = {}
 
@@ -101,31 +97,27 @@ class _Loader(yaml.SafeLoader):
             )
 
 
-class _Sizes:
-    """Counts the values of each node with every alias written out; looks at each once."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, int | None] = {}
-
-    def of(self, node: yaml.Node) -> int:
-        if id(node) in self._known:
-            size = self._known[id(node)]
-            if size is None:
-                raise ValueError(f"{_line(node)}: the anchor refers to itself")
-            return size
-        self._known[id(node)] = None  # under way
-        if isinstance(node, yaml.MappingNode):
-            inner = [each for pair in node.value for each in pair]
-        else:
-            inner = node.value if isinstance(node, yaml.SequenceNode) else []
-        size = 1 + sum(self.of(each) for each in inner)
-        if size > MOST_VALUES:
-            raise ValueError(
-                f"{_line(node)}: with its aliases written out it has more than {MOST_VALUES:,} "
-                "values"
-            )
-        self._known[id(node)] = size
+def _size(node: yaml.Node, known: dict[int, int | None]) -> int:
+    """Count the values of a node with every alias written out; look at each node once."""
+    if id(node) in known:
+        size = known[id(node)]
+        if size is None:
+            raise ValueError(f"{_line(node)}: the anchor refers to itself")
         return size
+    known[id(node)] = None  # under way
+    size = 1 + sum(_size(each, known) for each in _inside(node))
+    if size > MOST_VALUES:
+        raise ValueError(
+            f"{_line(node)}: with its aliases written out it has more than {MOST_VALUES:,} values"
+        )
+    known[id(node)] = size
+    return size
+
+
+def _inside(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [each for pair in node.value for each in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 def _read_numbers(node: yaml.Node, seen: set[int]) -> None:
@@ -133,18 +125,12 @@ def _read_numbers(node: yaml.Node, seen: set[int]) -> None:
     if id(node) in seen:
         return
     seen.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        for _, value in node.value:
-            _read_numbers(value, seen)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _read_numbers(value, seen)
-    elif _is_bare_word(node) and _SCIENTIFIC.fullmatch(node.value):
+    inner = _inside(node)
+    for value in inner[1::2] if isinstance(node, yaml.MappingNode) else inner:
+        _read_numbers(value, seen)
+    is_bare_word = isinstance(node, yaml.ScalarNode) and node.tag == _TEXT and node.style is None
+    if is_bare_word and _SCIENTIFIC.fullmatch(node.value):
         node.tag = _FLOAT
-
-
-def _is_bare_word(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == _TEXT and node.style is None
 
 
 def _line(node: yaml.Node) -> str:

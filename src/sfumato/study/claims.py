@@ -118,10 +118,8 @@ def claimed(
             if _file(training, after + 2).exists():
                 on_lost()
                 return
-            try:
+            with suppress(OSError):
                 os.utime(path)  # needs no space, so that a full disk does not look like a death
-            except OSError:
-                continue
 
     thread = threading.Thread(target=beat, name="sfumato claim", daemon=True)
     thread.start()
@@ -131,15 +129,11 @@ def claimed(
     finally:
         stop.set()
         thread.join()
-        _end(path, owner, endings[-1])
-
-
-def _end(path: Path, owner: dict[str, Any], ending: Ending) -> None:
-    try:
-        write_json(path, {**owner, "ended": ending})
-    except OSError:
-        with suppress(OSError):
-            os.utime(path, (0, 0))  # says "interrupted" without needing space
+        try:
+            write_json(path, {**owner, "ended": endings[-1]})
+        except OSError:
+            with suppress(OSError):
+                os.utime(path, (0, 0))  # says "interrupted" without needing space
 
 
 def machine_name() -> str:
@@ -161,20 +155,18 @@ def _create(path: Path, owner: dict[str, Any]) -> None:
     """Create the file with its content in one step, or raise where it exists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
-    taken = LostClaimError(f"{path.parent.parent} was claimed by somebody else a moment ago")
     try:
         temporary.write_text(json.dumps(owner), encoding="utf-8")
-        os.link(temporary, path)
-    except FileExistsError:
-        raise taken from None
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        try:  # without hard links creating is still exclusive
-            with path.open("x", encoding="utf-8") as file:
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            with path.open("x", encoding="utf-8") as file:  # creating is exclusive without links
                 file.write(json.dumps(owner))
-        except FileExistsError:
-            raise taken from None
+    except FileExistsError:
+        message = f"{path.parent.parent} was claimed by somebody else a moment ago"
+        raise LostClaimError(message) from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -189,7 +181,7 @@ def _alive(pid: object, began: str | None) -> bool:
     except PermissionError:
         pass
     found = _began(pid)
-    return found == began if found != "zombie" else False
+    return found == began and found != "zombie"
 
 
 def _began(pid: int) -> str | None:

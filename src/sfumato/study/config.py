@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,12 @@ def read_extended(path: Path, above: tuple[Path, ...] = ()) -> Any:
         content = read_yaml(path, by_hand=True)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if not isinstance(content, Mapping) or EXTENDS not in content:
-        _refuse_misspelt(path, content)
+    if not isinstance(content, Mapping):
+        return content
+    if EXTENDS not in content:
+        for key in content:  # before all that a file without it lacks
+            if difflib.get_close_matches(str(key), [EXTENDS], cutoff=0.75):
+                raise ConfigError(f"{path}: {key}: unknown key; did you mean {EXTENDS!r}?")
         return content
     own = dict(content)
     other = own.pop(EXTENDS)
@@ -46,21 +50,13 @@ def read_extended(path: Path, above: tuple[Path, ...] = ()) -> Any:
             f"{path}: extends needs the name of a study file, and the study a name of its own"
         )
     chain = (*above, path.resolve())
-    target = (path.parent / other).resolve()
-    if target in chain:
+    if (path.parent / other).resolve() in chain:
         raise ConfigError(f"{path}: extends {other}, which extends it")
     base = read_extended(path.parent / other, chain)
     if not isinstance(base, Mapping):
         return own  # what is wrong with it is said as of any file
     recipe = merge_recipe(base.get("recipe") or {}, own.get("recipe") or {})
     return {**base, **own, "recipe": recipe}
-
-
-def _refuse_misspelt(path: Path, content: Any) -> None:
-    """Say that `extends` is meant, before all that a file without it lacks."""
-    for key in content if isinstance(content, Mapping) else ():
-        if difflib.get_close_matches(str(key), [EXTENDS], cutoff=0.75):
-            raise ConfigError(f"{path}: {key}: unknown key; did you mean {EXTENDS!r}?")
 
 
 def merge_recipe(recipe: Any, changes: Any) -> Any:
@@ -203,14 +199,13 @@ def plan(study: StudyConfig) -> list[PlannedRun]:
     runs, ensembles = [], []
     with searching(study.modules):
         for seed in study.seeds:
+            is_first = seed == study.seeds[0]
             for method, changes in study.methods.items():
                 source = f"study {study.name}, method {method!r}"
                 content = {**merge_recipe(study.recipe, changes), "seed": seed}
-                is_first = seed == study.seeds[0]
                 predict = content.get("predict")
                 if not isinstance(predict, Mapping) or predict.get("ensemble") is None:
                     config = parse(RunConfig, content, source)
-                    # An untrained network is the same with every seed.
                     if config.train.epochs or is_first:
                         runs.append(PlannedRun(method, seed, config))
                 elif is_first:
@@ -222,9 +217,9 @@ def plan(study: StudyConfig) -> list[PlannedRun]:
 def same_methods(runs: Sequence[PlannedRun]) -> list[list[str]]:
     """The names of methods that are one and the same, group by group."""
     groups: dict[str, list[str]] = {}
-    seeds = {run.method: run.seed for run in reversed(runs)}
+    first = {run.method: run for run in reversed(runs)}
     for run in runs:
-        if run.seed == seeds[run.method]:
+        if run is first[run.method]:
             groups.setdefault(fingerprint(run.config), []).append(run.method)
     return [names for names in groups.values() if len(names) > 1]
 
@@ -237,9 +232,8 @@ def select(study: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str]) 
     """
     for name in only:
         if name not in study.methods:
-            near = difflib.get_close_matches(name, study.methods, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            choices = ", ".join(repr(each) for each in study.methods)
+            meant, choices = _meant(name, study.methods), ", ".join(map(repr, study.methods))
+            hint = f"{meant} " if meant else ""
             raise ConfigError(f"--only {name}: no such method; {hint}the study has {choices}")
     chosen = [run for run in runs if not only or run.method in only]
     found = {training_name(run.config): run for run in chosen}
@@ -251,14 +245,12 @@ def select(study: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str]) 
             hidden = PlannedRun(f"member of {run.method}", seed, alone)
             name = training_name(config)
             found.setdefault(name, every.get(name, hidden))
-    added = [run for run in found.values() if run not in chosen]
-    return added + chosen
+    return [*(run for run in found.values() if run not in chosen), *chosen]
 
 
 def members_of(config: RunConfig) -> list[int]:
     """The seeds of a run's ensemble, whose networks are trained in the same folder."""
-    members = config.predict.ensemble or ()
-    return [each for each in members if isinstance(each, int)]
+    return [each for each in config.predict.ensemble or () if isinstance(each, int)]
 
 
 def _check_severities(study: StudyConfig) -> None:
@@ -312,7 +304,10 @@ def apply_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dic
         parts = key.strip().split(".")
         if not separator or not all(parts):
             raise ConfigError(f"{override!r}: write KEY=VALUE, for example train.epochs=5")
-        value = _value(text, override)
+        try:
+            value = parse_yaml(text, by_hand=True)
+        except ValueError as error:
+            raise ConfigError(f"{override!r}: the value is not valid YAML: {error}") from None
         if parts[0] in StudyConfig.model_fields:
             _set(changed, _in_methods(parts, changed, override), value, override)
         elif parts[0] in RunConfig.model_fields:
@@ -321,7 +316,9 @@ def apply_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dic
                 if _has(changes, parts):
                     _set(changes, parts, value, override)
         else:
-            raise ConfigError(f"{override!r}: unknown key {parts[0]!r}{_hint(parts[0])}")
+            known = [*RunConfig.model_fields, *StudyConfig.model_fields]
+            hint = _meant(parts[0], known) or f"known keys: {', '.join(sorted(known))}"
+            raise ConfigError(f"{override!r}: unknown key {parts[0]!r}; {hint}")
     return changed
 
 
@@ -348,13 +345,6 @@ def parse_seeds(text: str) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
-def _value(text: str, override: str) -> Any:
-    try:
-        return parse_yaml(text, by_hand=True)
-    except ValueError as error:
-        raise ConfigError(f"{override!r}: the value is not valid YAML: {error}") from None
-
-
 def _in_methods(parts: list[str], content: Mapping[str, Any], override: str) -> list[str]:
     """Join the parts of a method's name that holds dots itself; a new method is given whole."""
     if parts[0] != "methods":
@@ -365,8 +355,8 @@ def _in_methods(parts: list[str], content: Mapping[str, Any], override: str) -> 
         if name in known:
             return ["methods", name, *parts[end:]]
     if len(parts) > 2:
-        names = ", ".join(repr(name) for name in known)
-        raise ConfigError(f"{override!r}: no such method; the study has {names or 'none'}")
+        names = ", ".join(map(repr, known)) or "none"
+        raise ConfigError(f"{override!r}: no such method; the study has {names}")
     return parts
 
 
@@ -397,7 +387,6 @@ def _has(content: Any, parts: Sequence[str]) -> bool:
     return True
 
 
-def _hint(word: str) -> str:
-    known = [*RunConfig.model_fields, *StudyConfig.model_fields]
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(sorted(known))}"
+def _meant(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from sfumato._core.files import UnreadableFileError, last_line, read_json
-from sfumato.engine import RunConfig, RunDirectory, fingerprint
+from sfumato.engine import RunDirectory, fingerprint
 from sfumato.engine.config.run_config import training_name
 from sfumato.engine.runs.directory import TRAININGS
 from sfumato.engine.tasks.ensembles import member_trainings
@@ -35,20 +35,20 @@ def default_workers() -> int:
 def default_threads() -> int:
     """Threads of each run: the cores shared out among the default number of workers.
 
-    Sums are taken in another order with other threads, so this looks at the machine alone:
-    neither `--workers` nor the number of runs that wait changes a number.
+    Sums are taken in another order with other threads, so neither `--workers` nor the number of
+    runs that wait may change this.
     """
     return max(1, usable_cores() // default_workers())
 
 
 def idle_cores_hint(at_a_time: int, threads: int) -> str | None:
     """One line where a study of few runs leaves half of the cores or more without work."""
-    cores = usable_cores()
-    if 2 * at_a_time * threads > cores:
+    cores, busy = usable_cores(), at_a_time * threads
+    if 2 * busy > cores:
         return None
     return (
         f"Runs at a time: {at_a_time}, threads of each: {threads}. "
-        f"{cores - at_a_time * threads} of {cores} cores have no work; "
+        f"{cores - busy} of {cores} cores have no work; "
         f"--threads {cores // at_a_time} uses them (other threads change the last digits)."
     )
 
@@ -56,8 +56,8 @@ def idle_cores_hint(at_a_time: int, threads: int) -> str | None:
 def conservative_environment() -> dict[str, str]:
     """Variables that keep PyTorch to instructions that have been in use for a decade.
 
-    Kernels for the newest ones are where libraries still crash, and some virtual machines
-    announce instructions that they then refuse.
+    Kernels for the newest ones are where libraries still crash, and some virtual machines announce
+    instructions that they then refuse.
     """
     found = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
     # An instruction set that is named is used unchecked: only ever step down to it.
@@ -127,16 +127,13 @@ def run_directory(planned: PlannedRun, root: Path) -> RunDirectory:
 
 def group_jobs(runs: Iterable[PlannedRun], root: Path) -> list[Job]:
     """One job for each training, in the order of the plan, those that need others last."""
-
-    def needs(config: RunConfig) -> tuple[Path, ...]:
-        return tuple(member_trainings(config, root)) if members_of(config) else ()
-
     groups: dict[Path, list[PlannedRun]] = {}
     for run in runs:
         training = root / TRAININGS / training_name(run.config)
         groups.setdefault(training, []).append(run)
-    jobs = [
-        Job(training, root, tuple(members), needs(members[0].config))
-        for training, members in groups.items()
-    ]
+    jobs = []
+    for training, members in groups.items():
+        config = members[0].config
+        needs = member_trainings(config, root) if members_of(config) else ()
+        jobs.append(Job(training, root, tuple(members), tuple(needs)))
     return sorted(jobs, key=lambda job: bool(job.needs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,10 +40,10 @@ class Probe:
         # All seeds of a method cost the same.
         name = content_hash(config.model_dump(mode="json", exclude={"seed"}))
         if name not in self._costs:
-            try:
+            self._costs[name] = None
+            # Where it fails, the run itself will say what is wrong, and record it.
+            with suppress(Exception):
                 self._costs[name] = self.apart.call(_rehearse, config)
-            except Exception:  # the run itself will say what is wrong, and record it
-                self._costs[name] = None
         return self._costs[name]
 
 
@@ -87,24 +88,27 @@ def plan_table(
     table.caption_justify = table.title_justify = "left"
     readings: dict[str, str] = {}
     times: dict[Path, float | None] = {}  # by training, for the order in which they run
+    methods: dict[str, list[Job]] = {}
+    for job in jobs:
+        methods.setdefault(job.method, []).append(job)
     with Apart(threads or default_threads()) as apart:
         _check(apart, [run.config for job in jobs for run in job.waiting()], devices)
         watch = Probe(apart if probe else None)
-        for method, group in _by_method(jobs).items():
+        for method, group in methods.items():
             waiting = {job.training: _remaining(job, watch) for job in group if not job.finished}
             times |= waiting
             readings = _loading_lines(group, watch) | readings
             counts = (len(group), group[0].epochs, len(group) - len(waiting), len(waiting))
-            shown = _shown(list(waiting.values())) if waiting else ""
+            known = [seconds for seconds in waiting.values() if seconds is not None]
+            shown = duration(sum(known)) if known else "unknown" if waiting else ""
             table.add_row(Text(method), *(str(count) for count in counts), shown)
     in_order = [times[job.training] for job in jobs if job.training in times]
     known = [seconds for seconds in in_order if seconds is not None]
     if known:
         about = "about" if len(known) == len(in_order) else "more than"
-        total = watch.start_up + makespan(known, at_a_time)
-        table.caption = f"{about} {duration(total)} with {at_a_time} at a time"
-        for line in readings.values():
-            table.caption += f"\n{line}"
+        total = duration(watch.start_up + makespan(known, at_a_time))
+        said = (f"{about} {total} with {at_a_time} at a time", *readings.values())
+        table.caption = "\n".join(said)
     return table
 
 
@@ -131,18 +135,6 @@ def _loading_line(name: str, reading: ImageLoading) -> str:
 
 def _bytes(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
-
-
-def _shown(seconds: Sequence[float | None]) -> str:
-    known = [each for each in seconds if each is not None]
-    return duration(sum(known)) if known else "unknown"
-
-
-def _by_method(jobs: Sequence[Job]) -> dict[str, list[Job]]:
-    groups: dict[str, list[Job]] = {}
-    for job in jobs:
-        groups.setdefault(job.method, []).append(job)
-    return groups
 
 
 def _remaining(job: Job, probe: Probe) -> float | None:

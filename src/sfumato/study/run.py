@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -34,7 +35,6 @@ from sfumato.study.jobs import Job, default_threads, group_jobs, idle_cores_hint
 from sfumato.study.workers import (
     End,
     LocalProcesses,
-    Note,
     RayCluster,
     StorageError,
     damage_told,
@@ -43,6 +43,7 @@ from sfumato.study.workers import (
     storage_message,
 )
 
+Announce = Callable[[str], None]
 _STEPS = 60
 _CLASSES = 10
 _NOT_SHOWN = ("name", "ignore_index", DIGEST)
@@ -50,27 +51,24 @@ _NOT_SHOWN = ("name", "ignore_index", DIGEST)
 
 def write_profiles(runs: Sequence[PlannedRun], folder: Path) -> None:
     """Write `profiles.json`: one profile for each different loss, named by its methods."""
-    losses: dict[str, list[str]] = {}
+    losses: dict[str, dict[str, None]] = {}
     with searching(runs[0].config.modules):
         for planned in runs:
             spec = planned.config.loss
             # The others compare the samples of a batch or keep a history: no profile of one.
             loss = find_component("loss", spec["name"])
             if loss.is_of_single_entries and not loss.remembers_samples(spec):
-                names = losses.setdefault(json.dumps(spec, sort_keys=True), [])
-                names += [] if planned.method in names else [planned.method]
-        found = {_title(names): _profile(json.loads(spec)) for spec, names in losses.items()}
+                losses.setdefault(json.dumps(spec, sort_keys=True), {})[planned.method] = None
+        found = {}
+        for text, (first, *others) in losses.items():
+            title = f"{first} and {len(others)} more" if others else first
+            found[title] = _profile(json.loads(text))
     write_json(folder / "profiles.json", found)
 
 
 def _plain(values: Tensor) -> list[float]:
     """Without the rounding errors of a gradient that is zero, which would fill a chart."""
     return [round(value, 9) for value in values.tolist()]
-
-
-def _title(methods: Sequence[str]) -> str:
-    rest = len(methods) - 1
-    return methods[0] + (f" and {rest} more" if rest else "")
 
 
 def _profile(spec: dict[str, Any]) -> dict[str, Any]:
@@ -96,22 +94,14 @@ class _Row:
     note: str = ""
     began: float | None = None
 
-    def seconds(self) -> float | None:
-        """Since a worker of this runner took the job."""
-        if self.state != "running" or self.began is None:
-            return None
-        return time.monotonic() - self.began
-
 
 class Board:
     """Follows jobs from their beginning to their end."""
 
-    def __init__(
-        self, jobs: Sequence[Job], *, slots: int, live: bool, announce: Callable[[str], None]
-    ) -> None:
+    def __init__(self, jobs: Sequence[Job], *, slots: int, live: bool, announce: Announce) -> None:
         self._jobs = jobs
         self._slots = slots
-        self._announce = announce
+        self.announce = announce
         self._rows = {job.training: _Row("finished" if job.finished else "waiting") for job in jobs}
         self._waiting = sum(row.state == "waiting" for row in self._rows.values())
         self._number = 0
@@ -143,17 +133,14 @@ class Board:
         """The job's worker died; it will go on from the last checkpoint."""
         self._rows[job.training].state = "waiting"
         how = ", once more with a conservative instruction set" if cautious else ""
-        self._announce(f"{job.name}: {reason}; going on from its last checkpoint{how}")
-
-    def note(self, job: Job, text: str) -> None:
-        self._announce(f"{job.name}: {text}")
+        self.announce(f"{job.name}: {reason}; going on from its last checkpoint{how}")
 
     def ended(self, job: Job, end: End) -> None:
         """The job has results, or never will."""
         row = self._rows[job.training]
         row.state, row.note = end.status, end.reason
         if end.status == "failed":
-            self._announce(f"{job.name} failed: {end.reason}")
+            self.announce(f"{job.name} failed: {end.reason}")
         elif row.began is not None:
             self._say(f"{job.name}: finished in {duration(time.monotonic() - row.began)}")
 
@@ -172,38 +159,37 @@ class Board:
         ranked = sorted(self._jobs, key=lambda job: _ORDER.index(self._rows[job.training].state))
         for job in ranked[:MOST_ROWS]:
             row = self._rows[job.training]
-            epochs = job.logged_epochs() if row.state in ("running", "elsewhere") else 0
-            state = "evaluating" if row.state == "running" and epochs >= job.epochs else row.state
+            is_running = row.state == "running"
+            epochs = job.logged_epochs() if is_running or row.state == "elsewhere" else 0
+            spent = None if row.began is None else time.monotonic() - row.began
             table.add_row(
                 Text(job.name),
-                Text(state, style=_COLOURS.get(row.state, "")),
+                Text(
+                    "evaluating" if is_running and epochs >= job.epochs else row.state,
+                    style=_COLOURS.get(row.state, ""),
+                ),
                 f"{min(epochs, job.epochs)}/{job.epochs}" if epochs else "",
-                _shown(row.seconds()),
-                _shown(self._left(job)) if row.state == "running" else "",
+                *(_shown(each) if is_running else "" for each in (spent, _left(job))),
             )
         states = [row.state for row in self._rows.values()]
         counts = ", ".join(f"{states.count(s)} {s}" for s in _ORDER if s in states)
         return Group(table, Text(f"{counts}{self._total_left()}"))
 
-    def _left(self, job: Job) -> float | None:
-        """Seconds of training left, from the epochs that this study has seen."""
-        seconds = _epoch_seconds(job)
-        mean = _mean(seconds)
-        return None if mean is None else mean * (job.epochs - len(seconds))
-
     def _total_left(self) -> str:
-        running = [job for job in self._jobs if self._rows[job.training].state == "running"]
-        waiting = [job for job in self._jobs if self._rows[job.training].state == "waiting"]
-        lefts = [left for job in running if (left := self._left(job)) is not None]
-        mean = _mean([seconds for job in running for seconds in _epoch_seconds(job)])
-        if mean is None:
+        running, waiting = (
+            [job for job in self._jobs if self._rows[job.training].state == state]
+            for state in ("running", "waiting")
+        )
+        known = [seconds for job in running for seconds in _epoch_seconds(job)]
+        if not known:
             return ""
-        total = sum(lefts) + mean * sum(job.epochs for job in waiting)
+        total = sum(_left(job) or 0.0 for job in running)
+        total += fmean(known) * sum(job.epochs for job in waiting)
         return f"; about {duration(total / self._slots)} of training left"
 
     def _say(self, line: str) -> None:
         if self._live is None:
-            self._announce(line)
+            self.announce(line)
 
 
 def duration(seconds: float) -> str:
@@ -225,8 +211,10 @@ def _epoch_seconds(job: Job) -> list[float]:
     return [record.get("seconds", 0.0) for record in RunDirectory(job.training).log()]
 
 
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _left(job: Job) -> float | None:
+    """Seconds of training left, from the epochs that this study has seen."""
+    seconds = _epoch_seconds(job)
+    return fmean(seconds) * (job.epochs - len(seconds)) if seconds else None
 
 
 def _shown(seconds: float | None) -> str:
@@ -245,13 +233,13 @@ def launched_rank() -> int | None:
 
 
 def run_distributed(
-    jobs: Sequence[Job], rank: int, announce: Callable[[str], None], threads: int | None = None
+    jobs: Sequence[Job], rank: int, announce: Announce, threads: int | None = None
 ) -> None:
     """Bring jobs to their end one after the other, all processes working on the same run.
 
-    A failing run ends the command, because the other processes can't know of the failure; it is
-    recorded, and what was finished is kept. Each process has the threads that its launcher gave
-    it, unless `threads` says otherwise.
+    A failing run is recorded and ends the command, because the other processes can't know of the
+    failure. Each process has the threads that its launcher gave it, unless `threads` says
+    otherwise.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -276,7 +264,6 @@ def run_distributed(
                 end("finished")
 
 
-Announce = Callable[[str], None]
 ATTEMPTS = 3
 _SECONDS_BETWEEN_LOOKS = 0.3
 
@@ -334,20 +321,22 @@ def run_study(
         )
     _write_index(study, runs, folder)
     jobs = group_jobs(wanted, folder / "runs")
-    waiting = []
     if rank is None:  # processes that work together must agree on what waits
         with damage_told(announce):
             for planned in wanted:
                 run_directory(planned, folder / "runs").set_aside_damage()
+    waiting = [job for job in jobs if not job.finished]
     for job in jobs:
-        if job.finished:
+        if job not in waiting:
             announce(f"{job.name}: finished before")
-        else:
-            waiting.append(job)
     if rank is not None:
         run_distributed(waiting, rank, announce, threads)
     elif waiting:
-        pool = _workers(workers, threads, ray)
+        pool = (
+            LocalProcesses(workers, threads or default_threads())
+            if ray is None
+            else RayCluster(ray, threads or 1)
+        )
         hint = None if threads or ray else idle_cores_hint(min(workers, len(jobs)), pool.threads)
         if hint is not None:
             announce(hint)
@@ -375,10 +364,10 @@ class _Runner:
             while self.waiting or self.workers.busy():
                 self._hand_out()
                 for job, news in self.workers.collect(_SECONDS_BETWEEN_LOOKS):
-                    if isinstance(news, Note):
-                        self.board.note(job, news.text)
-                    else:
+                    if isinstance(news, End):
                         self._handle(job, news)
+                    else:
+                        self.board.announce(f"{job.name}: {news}")
         finally:
             self.workers.close()
 
@@ -386,7 +375,8 @@ class _Runner:
         for job in list(self.waiting):
             if self.workers.busy() >= self.workers.slots:
                 return
-            if self._must_wait(job):
+            unfinished = self.running | {other.training for other in self.waiting}
+            if unfinished.intersection(job.needs):  # may end well or not
                 continue
             claim = newest_claim(job.training)
             if self.observer.held(job.training, claim):
@@ -402,11 +392,6 @@ class _Runner:
                 self.board.began(job)
                 self.running.add(job.training)
                 self.workers.submit(job, claim.number, cautious=job.crashed)
-
-    def _must_wait(self, job: Job) -> bool:
-        """True if a training that the job needs has not ended yet, well or not."""
-        unfinished = self.running | {other.training for other in self.waiting}
-        return any(each in unfinished for each in job.needs)
 
     def _handle(self, job: Job, end: End) -> None:
         self.running.discard(job.training)
@@ -435,12 +420,6 @@ class _Runner:
             return f"{end.reason}, with a conservative instruction set too"
         record_crash(job, end.crash)
         return None
-
-
-def _workers(count: int, threads: int | None, ray: str | None) -> LocalProcesses | RayCluster:
-    if ray is not None:
-        return RayCluster(ray, threads or 1)
-    return LocalProcesses(count, threads or default_threads())
 
 
 def _count_finished_unplanned(runs: list[PlannedRun], folder: Path) -> int:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -38,21 +38,22 @@ def study_schema() -> dict[str, Any]:
     del properties["streams"]  # sets itself
     for kind in SPEC_KINDS:
         is_optional = RunConfig.model_fields[kind].default is None
-        spec = _optional(_spec(kind)) if is_optional else _spec(kind)
-        properties[kind] = {**_about(properties[kind]), **spec}
+        properties[kind] = _about(properties[kind], _forms(kind), is_optional=is_optional)
+    evaluations = definitions["EvaluateConfig"]["properties"]
     for kind in NAME_KINDS:
-        definitions["EvaluateConfig"]["properties"][kind] |= _names(kind)
-    evaluations = {"type": "object", "additionalProperties": {"anyOf": _own("own")}}
-    definitions["EvaluateConfig"]["properties"]["own"] |= evaluations
+        names = {"items": {"enum": sorted(components(kind))}, "type": "array"}
+        evaluations[kind] |= {"anyOf": [{"const": "all"}, names]}
+    evaluations["own"] |= {"type": "object", "additionalProperties": {"anyOf": _own("own")}}
     # What a detector's classifier is trained by is a recipe of its own, or a run's directory.
-    recipe = {"anyOf": [{"$ref": "#/$defs/Changes"}, {"type": "string"}]}
-    properties["classifier"] = {**_about(properties["classifier"]), **_optional(recipe)}
+    changed = {"$ref": "#/$defs/Changes"}
+    forms = [changed, {"type": "string"}]
+    properties["classifier"] = _about(properties["classifier"], forms, is_optional=True)
     # A method gives part of a run, and the recipe may leave the rest to the methods.
     changes = {"type": "object", "properties": properties, "additionalProperties": False}
     study = StudyConfig.model_json_schema()
     whole = study["properties"]["recipe"]
-    study["properties"]["recipe"] = {**_about(whole), "$ref": "#/$defs/Changes"}
-    study["properties"]["methods"] |= {"additionalProperties": {"$ref": "#/$defs/Changes"}}
+    study["properties"]["recipe"] = {**_about(whole), **changed}
+    study["properties"]["methods"] |= {"additionalProperties": changed}
     # A study that extends another takes from there what it does not say.
     study["properties"][EXTENDS] = {
         "type": "string",
@@ -61,17 +62,21 @@ def study_schema() -> dict[str, Any]:
     }
     study["required"] = ["name"]
     study["anyOf"] = [{"required": [EXTENDS]}, {"required": ["recipe", "methods"]}]
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Sfumato study",
-    }
+    study["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    study["title"] = "Sfumato study"
     _hoist(properties, definitions)
-    return {**study, **head, "$defs": {**definitions, "Changes": changes}}
+    return {**study, "$defs": {**definitions, "Changes": changes}}
 
 
-def _about(content: dict[str, Any]) -> dict[str, Any]:
-    """Keep the description and the default of a key whose forms are written anew."""
-    return {key: content[key] for key in ("description", "default") if key in content}
+def _about(
+    content: dict[str, Any], forms: Sequence[dict[str, Any]] = (), *, is_optional: bool = False
+) -> dict[str, Any]:
+    """Keep the description and the default of a key, and write its forms anew."""
+    kept: dict[str, Any] = {
+        key: content[key] for key in ("description", "default") if key in content
+    }
+    allowed = [*forms, *([{"type": "null"}] if is_optional else [])]
+    return {**kept, "anyOf": allowed} if allowed else kept
 
 
 def schema_text() -> str:
@@ -79,7 +84,7 @@ def schema_text() -> str:
     return json.dumps(study_schema(), indent=1, sort_keys=True) + "\n"
 
 
-def _spec(kind: Kind) -> dict[str, Any]:
+def _forms(kind: Kind) -> list[dict[str, Any]]:
     """A name alone, an object with that name and its parameters, or parameters to change."""
     found = components(kind)
     forms: list[dict[str, Any]] = [
@@ -90,17 +95,20 @@ def _spec(kind: Kind) -> dict[str, Any]:
         if part.is_family:
             said = {"type": "string", "pattern": f"^{part.prefix}"}
             forms.append(said)
-        properties = {key: _value(option) for key, option in part.options.items()}
         required = [k for k, o in part.options.items() if o.default is inspect.Parameter.empty]
-        forms.append(_object({"name": said, **properties}, ["name", *required]))
-    return {"anyOf": [*forms, *_own(kind), _changed(kind)]}
-
-
-def _changed(kind: Kind) -> dict[str, Any]:
-    """Options alone, of what the recipe names; that may be a user's own, which has any."""
-    options = {key for part in components(kind).values() for key in part.options}
-    known: dict[str, Any] = {key: {} for key in sorted(options)}
-    return {"type": "object", "properties": known, "not": {"required": ["name"]}}
+        forms.append(
+            {
+                "type": "object",
+                "properties": {"name": said, **{k: _value(o) for k, o in part.options.items()}},
+                "required": ["name", *required],
+                "additionalProperties": False,
+            }
+        )
+    # Options alone, of what the recipe names; that may be a user's own, which has any.
+    options = sorted({key for part in found.values() for key in part.options})
+    known: dict[str, Any] = {key: {} for key in options}
+    changed = {"type": "object", "properties": known, "not": {"required": ["name"]}}
+    return [*forms, *_own(kind), changed]
 
 
 def _own(kind: Named) -> list[dict[str, Any]]:
@@ -111,11 +119,6 @@ def _own(kind: Named) -> list[dict[str, Any]]:
         "pattern": (f"^(?!{families})" if families else "^") + r"[\w.]+:[\w.]+$",
     }
     return [name, {"type": "object", "properties": {"name": name}, "required": ["name"]}]
-
-
-def _names(kind: Kind) -> dict[str, Any]:
-    names = {"items": {"enum": sorted(components(kind))}, "type": "array"}
-    return {"anyOf": [{"const": "all"}, names]}
 
 
 def _value(parameter: inspect.Parameter) -> dict[str, Any]:
@@ -138,19 +141,6 @@ def _hoist(schema: Any, definitions: dict[str, Any]) -> None:
     for inner in schema.values() if isinstance(schema, dict) else schema:
         if isinstance(inner, dict | list):
             _hoist(inner, definitions)
-
-
-def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
-
-
-def _optional(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [*schema["anyOf"], {"type": "null"}]}
 
 
 def catalogue() -> dict[str, dict[str, str]]:
@@ -270,9 +260,7 @@ def _summary(part: Component) -> str:
 
 def _docstring(part: Component) -> str:
     build: Callable[..., Any] = part.build
-    if isinstance(build, functools.partial):
-        build = build.func
-    return inspect.getdoc(build) or ""
+    return inspect.getdoc(build.func if isinstance(build, functools.partial) else build) or ""
 
 
 def _arguments(part: Component) -> dict[str, str]:
@@ -289,7 +277,7 @@ def _arguments(part: Component) -> dict[str, str]:
 def _line(text: str) -> str:
     """Join lines, begin with a capital letter and end with a full stop."""
     joined = " ".join(text.split())
-    whole = joined[:1].upper() + joined[1:] if not joined.startswith("`") else joined
+    whole = joined[:1].upper() + joined[1:]
     return whole if not whole or whole.endswith((".", "!", "?")) else f"{whole}."
 
 
@@ -297,12 +285,12 @@ def _plain(value: Any) -> str:
     """Write a default as a study file does."""
     if value is inspect.Parameter.empty:
         return "required"
-    if isinstance(value, BaseModel):
+    if value is None or isinstance(value, BaseModel):
         return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_plain, value))}]"
-    if value is None or isinstance(value, bool):
-        return {None: "-", True: "true", False: "false"}[value]
     return str(value)

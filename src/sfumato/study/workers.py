@@ -11,7 +11,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -65,22 +65,12 @@ class End:
         return signal.Signals(-code).name if code and -code in CRASH_SIGNALS else None
 
 
-@dataclass(frozen=True)
-class Note:
-    """A message for the user about a job under way."""
-
-    text: str
-
-
 def finish_job(
     job: Job, after: int, on_lost: Callable[[], object], say: Callable[[str], object]
 ) -> End:
     """Claim a job and bring its runs to their end; failures are recorded beside the runs."""
     try:
-        with (
-            claimed(job.training, after, on_lost=on_lost) as end_claim,
-            damage_told(say),
-        ):
+        with claimed(job.training, after, on_lost=on_lost) as end_claim, damage_told(say):
             end = _finish_runs(job)
             if end.status in ("finished", "failed"):
                 end_claim("finished" if end.status == "finished" else "failed")
@@ -151,7 +141,8 @@ def storage_problem(error: BaseException, root: Path) -> str | None:
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.errno is not None:
-            inside = _is_inside(seen.filename, root)
+            file = seen.filename
+            inside = isinstance(file, str | Path) and Path(file).is_relative_to(root)
             if seen.errno in _FULL or (seen.errno in _DENIED and inside):
                 return storage_message(root, seen)
         seen = seen.__cause__ or seen.__context__
@@ -167,10 +158,6 @@ def storage_message(root: Path, error: OSError) -> str:
     )
 
 
-def _is_inside(filename: object, root: Path) -> bool:
-    return isinstance(filename, str | Path) and Path(filename).is_relative_to(root)
-
-
 def describe_exit(code: int | None) -> str:
     if code is None or code >= 0:
         return f"the worker process ended with status {code}"
@@ -183,6 +170,7 @@ def describe_exit(code: int | None) -> str:
 
 
 Answer = TypeVar("Answer")
+News = tuple[Job, End | str]  # a job has ended, or says something to the user on its way
 _LOST_CLAIM_STATUS = 75
 
 
@@ -192,10 +180,6 @@ class _Worker:
     connection: Connection
     cautious: bool
     job: Job | None = None
-
-    @classmethod
-    def start(cls, threads: int, cautious: bool) -> _Worker:
-        return cls(*_start_process(threads, cautious=cautious), cautious)
 
     def end(self) -> int | None:
         """Hang up, and wait for the process or kill it; the status that it ended with."""
@@ -232,34 +216,29 @@ class LocalProcesses:
             worker.connection.send(task)
         worker.job = job
 
-    def collect(self, timeout: float) -> list[tuple[Job, End | Note]]:
-        working = [worker for worker in self._workers if worker.job is not None]
-        if not working:
+    def collect(self, timeout: float) -> list[News]:
+        signs: list[tuple[_Worker, Job, set[Any]]] = [
+            (worker, job, {worker.connection, worker.process.sentinel})
+            for worker in self._workers
+            if (job := worker.job) is not None
+        ]
+        if not signs:
             time.sleep(timeout)
             return []
-        signs = [(worker.connection, worker.process.sentinel) for worker in working]
-        ready = wait([sign for pair in signs for sign in pair], timeout)
-        ended = [
-            (worker.job, self._receive(worker))
-            for worker, pair in zip(working, signs, strict=True)
-            if not set(pair).isdisjoint(ready)
-        ]
-        return [(job, end) for job, end in ended if job is not None]
+        ready = wait([sign for *_, both in signs for sign in both], timeout)
+        return [(job, self._receive(worker)) for worker, job, both in signs if both & {*ready}]
 
     def close(self) -> None:
         for worker in list(self._workers):
-            worker.process.terminate()
-            self._remove(worker)
+            self._remove(worker, terminate=True)
 
-    def _receive(self, worker: _Worker) -> End | Note:
-        try:
+    def _receive(self, worker: _Worker) -> End | str:
+        with suppress(EOFError, OSError):
             if worker.connection.poll():
-                news: End | Note = worker.connection.recv()
+                news: End | str = worker.connection.recv()
                 if isinstance(news, End):
                     worker.job = None
                 return news
-        except (EOFError, OSError):
-            pass
         code = self._remove(worker)
         return End("died", describe_exit(code), code)
 
@@ -270,16 +249,17 @@ class LocalProcesses:
             if worker.cautious == cautious:
                 found = worker
             else:
-                worker.process.terminate()
-                self._remove(worker)
+                self._remove(worker, terminate=True)
         return found
 
     def _start(self, cautious: bool) -> _Worker:
-        worker = _Worker.start(self.threads, cautious)
+        worker = _Worker(*_start_process(self.threads, cautious=cautious), cautious)
         self._workers.append(worker)
         return worker
 
-    def _remove(self, worker: _Worker) -> int | None:
+    def _remove(self, worker: _Worker, *, terminate: bool = False) -> int | None:
+        if terminate:
+            worker.process.terminate()
         self._workers.remove(worker)
         return worker.end()
 
@@ -326,43 +306,33 @@ class Apart:
     ) -> tuple[Any, Exception | None]:
         if self._worker is None:
             began = time.perf_counter()
-            self._worker = _Worker.start(self.threads, cautious)
+            process, connection = _start_process(self.threads, cautious=cautious)
+            self._worker = _Worker(process, connection, cautious)
             self._answer(os.getpid, (), cautious=cautious)
             self.start_up = time.perf_counter() - began
         self._worker.connection.send((_call, (function, arguments)))
         return cast("tuple[Any, Exception | None]", self._worker.connection.recv())
 
 
-def _start_process(threads: int, *, cautious: bool = False) -> tuple[BaseProcess, Connection]:
+def _start_process(threads: int, *, cautious: bool) -> tuple[BaseProcess, Connection]:
     """Start a process that takes calls; gives our end of the connection."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     # Not a daemon: a run on several devices starts processes of its own.
     process = context.Process(target=_serve, args=(theirs, threads), daemon=False)
-    # For processes that a run starts itself too, which share nothing but the environment.
-    variables = {"OMP_NUM_THREADS": str(threads)}
-    with _variables({**variables, **(conservative_environment() if cautious else {})}):
-        process.start()
-    theirs.close()
-    return process, ours
-
-
-@contextmanager
-def _variables(values: dict[str, str]) -> Iterator[None]:
-    """Set variables of the environment for a process that starts inside.
-
-    The libraries read them when they load, which is before the process calls anything of ours.
-    """
-    before = {name: os.environ.get(name) for name in values}
+    # Libraries read these when they load, which is before the process calls anything of ours; and
+    # processes that a run starts itself share nothing but the environment.
+    values = {"OMP_NUM_THREADS": str(threads)} | (conservative_environment() if cautious else {})
+    before = {name: os.environ[name] for name in values if name in os.environ}
     os.environ.update(values)
     try:
-        yield
+        process.start()
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        os.environ.update(before)
+        for name in values.keys() - before:
+            del os.environ[name]
+    theirs.close()
+    return process, ours
 
 
 def _serve(connection: Connection, threads: int) -> None:
@@ -379,12 +349,7 @@ def _serve(connection: Connection, threads: int) -> None:
 
 
 def _work(send: Callable[[object], None], job: Job, after: int) -> End:
-    return finish_job(
-        job,
-        after,
-        on_lost=lambda: os._exit(_LOST_CLAIM_STATUS),
-        say=lambda text: send(Note(text)),
-    )
+    return finish_job(job, after, on_lost=lambda: os._exit(_LOST_CLAIM_STATUS), say=send)
 
 
 def _call(
@@ -407,9 +372,8 @@ def _end_with_runner() -> None:
 class RayCluster:
     """Hands each job to a Ray task; Ray finds the machine, the claims keep the runs apart.
 
-    A task takes the cores of its threads, for each of the run's CPU devices, and the run's
-    graphics devices.
-    A task whose worker dies is not retried by Ray but by the runner, which looks at the claim
+    A task takes the run's graphics devices, and the cores of its threads for each of its CPU
+    devices. One whose worker dies is retried not by Ray but by the runner, which looks at the claim
     first.
     """
 
@@ -434,15 +398,18 @@ class RayCluster:
         root = os.environ.get(DATA_ROOT)
         self._jobs[task.remote(job, after, self.threads, cautious, root)] = job
 
-    def collect(self, timeout: float) -> list[tuple[Job, End | Note]]:
+    def collect(self, timeout: float) -> list[News]:
         if not self._jobs:
             time.sleep(timeout)
             return []
         ready, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=timeout)
-        found: list[tuple[Job, End | Note]] = []
+        found: list[News] = []
         for reference in ready:
             job = self._jobs.pop(reference)
-            found += [(job, news) for news in self._result(reference)]
+            try:
+                found += [(job, news) for news in self._ray.get(reference)]
+            except self._ray.exceptions.RayError as error:
+                found.append((job, End("died", f"the Ray worker is gone ({type(error).__name__})")))
         return found
 
     def close(self) -> None:
@@ -450,24 +417,17 @@ class RayCluster:
             self._ray.cancel(reference, force=True)
         self._stack.close()
 
-    def _result(self, reference: Any) -> list[End | Note]:
-        try:
-            news: list[End | Note] = self._ray.get(reference)
-        except self._ray.exceptions.RayError as error:
-            return [End("died", f"the Ray worker is gone ({type(error).__name__})")]
-        return news
-
 
 def _finish(
     job: Job, after: int, threads: int, cautious: bool, data_root: str | None
-) -> list[End | Note]:
+) -> list[End | str]:
     """The task that a Ray worker runs: in a process beside it, since Ray tells no signal."""
     if data_root is not None:  # a cluster has the environment of those who started it
         os.environ[DATA_ROOT] = data_root
     worker = LocalProcesses(1, threads)
     try:
         worker.submit(job, after, cautious=cautious)
-        news: list[End | Note] = []
+        news: list[End | str] = []
         while worker.busy():
             news += [each for _, each in worker.collect(timeout=60)]
         return news
