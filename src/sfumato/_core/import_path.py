@@ -103,13 +103,11 @@ def _content(path: Path) -> bytes:
 
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
-
 _NAME = re.compile(rf"({_DOTTED}):({_DOTTED})")
 
 
 # Folders that modules were imported from, and digests of the modules as of then.
 _folders: set[Path] = set()
-
 _digests: dict[str, str | None] = {}
 
 

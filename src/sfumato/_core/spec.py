@@ -118,18 +118,17 @@ def parameters(
 
 
 def _split_spec(spec: Any, what: str) -> tuple[str, dict[str, Any]]:
-    if isinstance(spec, str):
-        return spec, {}
-    if not isinstance(spec, Mapping):
+    given = {"name": spec} if isinstance(spec, str) else spec
+    if not isinstance(given, Mapping):
         raise TypeError(
             f"{what} must be a name or a mapping with 'name' and parameters, "
             f"got {type(spec).__name__} {spec!r}"
         )
-    given = dict(spec)
-    name = given.pop("name", None)
+    options = {key: value for key, value in given.items() if key != "name"}
+    name = given.get("name")
     if not isinstance(name, str):
-        raise ValueError(f"{what} needs a 'name' that is a string, got {dict(spec)!r}")
-    return name, given
+        raise ValueError(f"{what} needs a 'name' that is a string, got {dict(given)!r}")
+    return name, options
 
 
 def _check_keys(

@@ -26,8 +26,7 @@ def bin_edges(num_bins: int, like: Tensor) -> Tensor:
 def bin_index(confidence: Tensor, num_bins: int) -> Tensor:
     """Number of the bin of each confidence, from 0: floor(p B (1 - slack)).
 
-    NaN is in the first bin: the sums of that become NaN, where no bin at all would leave a
-    plausible number.
+    NaN is in the first bin, whose sums become NaN: without a bin, a plausible number would be left.
 
     Example:
         >>> bin_index(torch.tensor([0.0, 0.1, 0.2, 0.21, 1.0]), 5)
@@ -91,8 +90,7 @@ def clopper_pearson_upper(errors: Tensor, trials: Tensor, level: Tensor | float)
 def clopper_pearson(hits: float, trials: float, level: float) -> tuple[float, float]:
     """Interval that covers a share with at least `level`, given `hits` among `trials`.
 
-    Never a point: 50 of 50 leave (0.929, 1). Numbers need not be whole, as those of dependent
-    trials that count as fewer.
+    Never a point: 50 of 50 leave (0.929, 1). Numbers need not be whole, as of dependent trials.
     """
     k = torch.tensor([trials - hits, hits], dtype=torch.float64).clamp(0, trials)
     n = torch.full_like(k, trials)

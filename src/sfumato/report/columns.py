@@ -115,9 +115,7 @@ _SECONDARY = {
     *("brier_calibration", "brier_refinement"),
     *("average_confidence", "relative_confidence", "mean_objectness", "label_consistency"),
 }
-
 _OF_OTHER_SETS = {"accuracy", "nll", "ece", "expected_accuracy"}
-
 _SECONDARY_IDS = {
     *("corrupted.nll", "scaled.corrupted.nll"),
     *("scaled.aurc", "scaled.accuracy_at_80"),  # a temperature hardly changes the ranking,
@@ -125,22 +123,14 @@ _SECONDARY_IDS = {
     *("corrupted.ece", "scaled.corrupted.ece"),  # of few images: mostly the scatter of bins
     *("test.true_ece", "scaled.true_ece"),
 }
-
 _SECONDARY_SPLITS = {"relative_to_baseline", "train"}
-
 _BY_CLASS = "class_"
-
 _CHANGED = ("attacked.", "frequency.")  # how often it errs comes first, of images made for that
-
 _STRANGE = "ood."
 _SCORES_SHOWN = ("max_probability", "energy", "nearest_neighbours")
-
 _FLOOR = "_floor"
-
 _OWN = "own"
-
 _NOT_METRICS = {"samples", "pixels", "units", "objects", "skipped_images"}
-
 _NOT_SPLITS = {"validation", "reliability", "cells", "by_class"}
 
 

@@ -29,6 +29,11 @@ _CSV_HEAD = (
     *("difference", "difference_low", "difference_high", "shared_seeds", "verdict"),
     *("difference_over", "p", "adjusted_p", "compared", "perfect"),
 )
+_OF_ESTIMATE = ("seeds", "mean", "low", "high", "over")
+_OF_DIFFERENCE = (
+    *("mean", "low", "high", "seeds", "verdict"),
+    *("over", "p", "adjusted", "compared"),
+)
 
 
 def to_markdown(findings: Findings, columns: Sequence[Column] = ()) -> str:
@@ -94,21 +99,15 @@ def seeds_text(row: Row) -> str:
 
 def _csv_row(row: Row, column: Column) -> list[str | float | None]:
     value, difference = row.values[column.id], row.differences.get(column.id)
-    cells: list[str | float | None] = [
-        *(row.name, row.baseline or "", column.id, column.better or ""),
-        *(value.seeds, value.mean, value.low, value.high, value.over),
-    ]
-    if difference is None:
-        return [*cells, *[None] * 9, value.floor]
     return [
-        *cells,
-        *(difference.mean, difference.low, difference.high, difference.seeds, difference.verdict),
-        *(difference.over, difference.p, difference.adjusted, difference.compared, value.floor),
+        *(row.name, row.baseline or "", column.id, column.better or ""),
+        *(getattr(value, name) for name in _OF_ESTIMATE),
+        *(getattr(difference, name, None) for name in _OF_DIFFERENCE),
+        value.floor,
     ]
 
 
 _COLUMNS_AT_ONCE = 4  # fit a terminal of 80 characters
-
 _STYLES = {"better": "bold blue", "worse": "yellow", "inconclusive": "dim", None: ""}
 
 
@@ -122,7 +121,6 @@ def results_tables(findings: Findings) -> list[Table]:
 
 
 _MOST_ROWS = 10  # with verdict, legend and next command, 24 lines of 80 characters
-
 _LEGEND = "✓ significantly better than the baseline, ✗ worse, ? inconclusive (95 %)."
 
 

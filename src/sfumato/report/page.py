@@ -40,11 +40,8 @@ from sfumato.report.recommendation import DECIDING, note, recommend
 from sfumato.report.statistics import LEVEL, Difference, Estimate
 
 SAMPLES_SHOWN = 8
-
 _LOGGED = "validation_"  # what the log puts before a metric of the validation set
-
 _MOST_EPOCHS = 150  # points of a training curve
-
 _DIGITS = 6
 
 
@@ -76,7 +73,6 @@ _FIELDS = {
     "values": ("mean", "low", "high", "over", "text", "perfect"),
     "differences": ("mean", "low", "high", "verdict", "over", "reason", "text"),
 }
-
 _SHARED = ("verdict", "over", "reason")  # fields with few different values
 
 

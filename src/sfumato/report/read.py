@@ -190,10 +190,8 @@ def _add(methods: list[MethodResults], method: MethodResults, study: str) -> Non
             methods[place] = _joined(present, method)
             return
     taken = {present.name for present in methods}
-    name, number = method.name, 1
-    while name in taken:
-        name = f"{method.name} ({study})" if number == 1 else f"{method.name} ({study} {number})"
-        number += 1
+    marks = ("", f" ({study})", *(f" ({study} {number})" for number in range(2, len(taken) + 2)))
+    name = next(name for mark in marks if (name := f"{method.name}{mark}") not in taken)
     methods.append(replace(method, name=name))
 
 
@@ -207,13 +205,9 @@ def _joined(present: MethodResults, other: MethodResults) -> MethodResults:
     return MethodResults(present.name, sorted(runs, key=lambda r: r.seed), list(waiting), kept)
 
 
-def _same_recipe(first: MethodResults, second: MethodResults) -> bool:
+def _same_recipe(*methods: MethodResults) -> bool:
     """True if all but the seed is the same, as far as finished runs tell."""
-    recipes = [
-        {key: value for key, value in method.runs[0].config.items() if key != "seed"}
-        for method in (first, second)
-        if method.runs
-    ]
+    recipes = [{**method.runs[0].config, "seed": None} for method in methods if method.runs]
     return len(recipes) < 2 or recipes[0] == recipes[1]
 
 
@@ -225,7 +219,6 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 _SPLIT, _DAMAGED = "scaled", "corrupted"
-
 _CLASSES = "test.accuracy"  # a temperature never changes the predicted classes
 
 

@@ -62,9 +62,9 @@ def _bins_and_skipped(findings: Findings) -> str:
     return " ".join(parts)
 
 
-def images_are_counted(findings: Findings, columns: Sequence[Column]) -> bool:
-    """True if every interval over seeds of these columns includes the test images."""
-    return not any(v.over == "seeds" for c in columns for v in _values(findings, c))
+def _are_counted(findings: Findings, column: Column) -> bool:
+    """True if every interval over seeds of this column includes the test images."""
+    return not any(value.over == "seeds" for value in _values(findings, column))
 
 
 def listed(parts: Sequence[str]) -> str:
@@ -77,7 +77,7 @@ def _values(findings: Findings, column: Column) -> list[Estimate]:
 
 
 def _without_images(findings: Findings, columns: Sequence[Column]) -> str:
-    lacking = [column for column in columns if not images_are_counted(findings, [column])]
+    lacking = [column for column in columns if not _are_counted(findings, column)]
     if lacking and len(lacking) == len(columns):
         return (
             "These runs keep no resamples of their test images (an older version made them): all "
@@ -181,7 +181,6 @@ DECIDING = (
     *("test.accuracy", "test.miou", "test.mean_iou", "test.ap", "test.nll", "test.ece"),
     "corrupted.error",
 )
-
 _FEW_SEEDS = 3
 
 
@@ -386,10 +385,10 @@ def _certainty(findings: Findings, compared: Sequence[Row], columns: Sequence[Co
 
 
 def _images(findings: Findings, columns: Sequence[Column]) -> str:
-    if images_are_counted(findings, columns):
+    counted = [_are_counted(findings, column) for column in columns]
+    if all(counted):
         return "and test images"
-    some = any(images_are_counted(findings, [column]) for column in columns)
-    return "and, where kept, test images" if some else "only, not images"
+    return "and, where kept, test images" if any(counted) else "only, not images"
 
 
 def _count(number: int, noun: str) -> str:

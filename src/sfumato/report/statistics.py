@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -74,11 +74,8 @@ def scale_of(column: Column, values: np.ndarray, floor: float | None = None) -> 
 
 
 Verdict = Literal["better", "worse", "inconclusive"]
-
 Over = Literal["seeds and images", "seeds", "images", "nothing"]
-
 SYMBOLS: dict[str | None, str] = {"better": "✓", "worse": "✗", "inconclusive": "?", None: ""}
-
 _NEAR_FLOOR = 2.0
 
 
@@ -195,24 +192,21 @@ def _on_scale(run: RunResult, column: Column, scale: Scale) -> np.ndarray:
 
 def _agree(runs: Sequence[RunResult], column: Column) -> bool:
     """True if all runs have finite resamples, as many each and of the same images."""
-    marks = {_mark(run.replicates, column) for run in runs}
-    return len(marks) == 1 and None not in marks
-
-
-def _mark(replicates: Mapping[str, np.ndarray], column: Column) -> tuple[str, int] | None:
-    draws, units = replicates.get(column.id), replicates.get(f"{column.split}.units")
-    if draws is None or units is None or draws.ndim != 1 or len(draws) < 2:
-        return None
-    return (str(units), len(draws)) if np.isfinite(draws).all() else None
+    marks = set()
+    for run in runs:
+        draws = run.replicates.get(column.id, np.empty(0))
+        units = run.replicates.get(f"{column.split}.units")
+        if units is None or draws.ndim != 1 or len(draws) < 2 or not np.isfinite(draws).all():
+            return False
+        marks.add((str(units), len(draws)))
+    return len(marks) == 1
 
 
 # A dozen methods can't show that their spreads are equal, however alike they look by chance. As
 # much as this the pool counts at most, in degrees of freedom; the simulations in
 # tests/report/test_simulated_studies.py hold with it.
 MOST_PRIOR_FREEDOM = 8.0
-
 _SHARED_SQUARED = 0.25  # correlation of two differences to a baseline that scatters as they do
-
 _NEWTON_STEPS = 10  # to ten digits for an excess below 10,000
 
 
@@ -304,9 +298,8 @@ def prior_freedom(own: Spread) -> np.ndarray:
 
 def _moderate(own: Spread, pool: np.ndarray, most: np.ndarray) -> Spread:
     """Each variance drawn towards the pool; together they are worth at most `most` freedom."""
-    prior = prior_freedom(own)[..., None]
+    prior, told = prior_freedom(own)[..., None], own.freedom > 0
     total = prior + own.freedom
-    told = own.freedom > 0
     drawn = np.where(prior > 0, prior * pool[..., None], 0.0)
     with np.errstate(invalid="ignore"):
         variance = (drawn + own.freedom * np.where(told, own.variance, 0.0)) / total
@@ -341,11 +334,8 @@ def _inverse_trigamma(values: np.ndarray) -> np.ndarray:
 
 
 LEVEL = 0.05
-
 _SHARED = 0.5  # correlation of two differences to one baseline, where all scatter alike
-
 _MOST_FREEDOM = 1e5  # beyond it t is normal
-
 _CHI_NODES, _NORMAL_NODES = 24, 8  # p-values to 0.2 % of themselves
 
 
@@ -353,7 +343,7 @@ class ImageNoise(NamedTuple):
     """Variances of means over seeds, on a scale, by the choice of test images; NaN where unknown.
 
     `shared` is what the images do to all seeds alike, which no spread over seeds shows; `own` is
-    what they do to each seed by itself, which that spread contains and can't be less than.
+    what they do to each seed by itself, which that spread contains.
     """
 
     shared: np.ndarray
@@ -371,8 +361,8 @@ class Intervals(NamedTuple):
 class Comparisons(NamedTuple):
     """Differences to the first method with single 95 % intervals and p-values, (..., K - 1).
 
-    `adjusted` p-values hold the probability of any false rejection among the K - 1 at their level.
-    They are the larger of `p`, by the method's own spread, and of `step_down` by the common one.
+    `adjusted` p-values hold the probability of any false rejection among the K - 1 at their level:
+    the larger of `p`, by the method's own spread, and of `step_down` by the common one.
     """
 
     intervals: Intervals
@@ -451,7 +441,7 @@ def step_down(ratio: np.ndarray, freedom: np.ndarray) -> np.ndarray:
 def _largest_exceeds(ratio: np.ndarray, freedom: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Return the probability that the largest of `count` |t| with one denominator exceeds a ratio.
 
-    Given what they share (the baseline's noise and the denominator) the numerators are
+    Given the baseline's noise and the denominator, which they share, the numerators are
     independent; both are integrated by Gauss' rules.
     """
     from scipy import special
