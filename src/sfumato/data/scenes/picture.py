@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sfumato._core.checks import check_choice, check_integer, check_matplotlib
 from sfumato._core.files import write_atomically
@@ -45,16 +46,12 @@ def preview(
         raise ValueError(
             f"path must be in a folder that exists, got {target}. Make {target.parent}."
         )
-    samples = generate(
-        len(CLASSES) * columns, seed=seed, size=size, context=context, ambiguity=0.0, noise=noise
-    )
+    made = partial(generate, seed=seed, size=size, context=context, noise=noise)
+    samples = made(len(CLASSES) * columns, ambiguity=0.0)
     scene, _ = draw_scenes(len(samples), seed, context=context, ambiguity=0.0)
     sheet = _Sheet(columns)
     _show_classes(sheet, samples, scene.background.texture.tolist())
-    morphs = generate(
-        sheet.num_panels, seed=seed, size=size, context=context, ambiguity=1.0, noise=noise
-    )
-    _show_morphs(sheet, morphs)
+    _show_morphs(sheet, made(sheet.num_panels, ambiguity=1.0))
     form = target.suffix.removeprefix(".")
     write_atomically(
         target, lambda path: sheet.figure.savefig(path, format=form, dpi=160, facecolor=_PAPER)
@@ -80,18 +77,9 @@ class _Sheet:
         inches = (left / self.width, bottom / self.height, width / self.width)
         return self.figure.add_axes((*inches, height / self.height))
 
-    def text(
-        self,
-        left: float,
-        baseline: float,
-        content: str,
-        *,
-        size: float,
-        color: str = _INK,
-        weight: str = "normal",
-    ) -> None:
+    def text(self, left: float, baseline: float, content: str, **looks: Any) -> None:
         position = left / self.width, 1 - baseline / self.height
-        self.figure.text(*position, content, size=size, color=color, weight=weight)
+        self.figure.text(*position, content, **{"color": _INK, **looks})
 
 
 def _show_image(axes: Axes, samples: ArrayDataset, position: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -35,14 +36,12 @@ class Dice:
     """Draws one number per sample at a time, each draw from a stream of its own.
 
     Sample i gets the i-th number of every stream, however many samples there are. Uniform numbers
-    are exact multiples of 2^-24; angles are computed in float64 and rounded, so that the last bit
-    of a sine can't show.
+    are exact multiples of 2^-24; angles are computed in float64, so that the last bit of a sine
+    can't show.
     """
 
     def __init__(self, num_samples: int, seed: int) -> None:
-        self._num_samples = num_samples
-        self._seed = seed
-        self._draws = 0
+        self._num_samples, self._seed, self._draws = num_samples, seed, 0
 
     def uniform(self, low: float = 0.0, high: float = 1.0, *, count: int = 0) -> Tensor:
         """Numbers in [low, high): (N,), or (N, count) where a count is given."""
@@ -89,10 +88,8 @@ def cosine_sine(turns: Tensor) -> tuple[Tensor, Tensor]:
 def length(x: Tensor, y: Tensor) -> Tensor:
     """sqrt(x^2 + y^2), the root of a float32 number correctly rounded.
 
-    PyTorch's float32 root is off by one unit in the last place for about every sixth number on some
-    processors. The root of a float32 number keeps at least four float64 units from every number
-    halfway between two float32 ones, so a float64 root rounds to the right one even if its own last
-    bit is wrong.
+    PyTorch's float32 root has a wrong last bit for every sixth number on some processors. A float64
+    root rounds to the right float32 number even if its own last bit is wrong.
     """
     return (x * x + y * y).double().sqrt_().to(x.dtype)
 
@@ -165,6 +162,7 @@ def house(x: Tensor, y: Tensor) -> Tensor:
     return torch.maximum(walls, (side + y - 1.0) * math.sqrt(0.5))
 
 
+# The square root of each area, as its function draws it.
 _UNITS: tuple[tuple[Distance, float], ...] = (
     (disc, 1.7725),
     (ring, 1.5917),
@@ -182,13 +180,12 @@ CLASSES: tuple[str, ...] = tuple(silhouette.__name__ for silhouette, _ in _UNITS
 
 
 def signed_distance(silhouette: int, x: Tensor, y: Tensor) -> Tensor:
-    """Signed distance from (x, y) to the edge of silhouette number `silhouette`, of area 1.
-
-    `_UNITS` holds the square root of each area as its function draws it.
-    """
+    """Signed distance from (x, y) to the edge of silhouette number `silhouette`, of area 1."""
     function, unit = _UNITS[silhouette]
     return function(x * unit, y * unit) / unit
 
+
+_DISTANCES = [partial(signed_distance, kind) for kind in range(len(CLASSES))]
 
 Rows = TypeVar("Rows", bound=tuple[Any, ...])
 
@@ -314,8 +311,7 @@ def draw_scenes(
     posterior.scatter_add_(1, second.unsqueeze(1), probability.unsqueeze(1))
     drawn = _draw_figure(dice, kinds[first], kinds[second], weight, setting)
     figures = (drawn,) if figure else ()
-    scene = Scene(setting.background, setting.distractors, figures, draw_light(dice))
-    return scene, Truth(label, posterior)
+    return Scene(*setting[:2], figures, draw_light(dice)), Truth(label, posterior)
 
 
 class Setting(NamedTuple):
@@ -347,17 +343,11 @@ def _draw_background(dice: Dice, texture: Tensor, hue: Tensor, value: Tensor) ->
     saturation = dice.uniform(0.05, 0.35)
     neighbour = hue + dice.uniform(-0.15, 0.15)
     cosine, sine = dice.direction()
-    return Background(
-        texture=texture,
-        x=dice.uniform(-0.3, 0.3),
-        y=dice.uniform(-0.3, 0.3),
-        cosine=cosine,
-        sine=sine,
-        frequency=dice.uniform(*_TEXTURE_FREQUENCY),
-        tone=dice.uniform(),
-        low=hsv_to_rgb(hue, saturation, value - half_contrast),
-        high=hsv_to_rgb(neighbour, saturation, value + half_contrast),
-    )
+    x, y = dice.uniform(-0.3, 0.3), dice.uniform(-0.3, 0.3)
+    frequency, tone = dice.uniform(*_TEXTURE_FREQUENCY), dice.uniform()
+    low = hsv_to_rgb(hue, saturation, value - half_contrast)
+    high = hsv_to_rgb(neighbour, saturation, value + half_contrast)
+    return Background(texture, x, y, cosine, sine, frequency, tone, low, high)
 
 
 def _draw_distractors(dice: Dice) -> Distractors:
@@ -365,17 +355,12 @@ def _draw_distractors(dice: Dice) -> Distractors:
     count = _DISTRACTORS
     cosine, sine = dice.direction(count=count)
     present = dice.uniform(count=count) < _DISTRACTOR_SHARE
-    radius = dice.uniform(0.015, 0.06, count=count)
+    radius = torch.where(present, dice.uniform(0.015, 0.06, count=count), -1.0)
     hue, saturation = dice.uniform(count=count), dice.uniform(0.2, 0.9, count=count)
-    return Distractors(
-        x=dice.uniform(-0.5, 0.5, count=count),
-        y=dice.uniform(-0.5, 0.5, count=count),
-        cosine=cosine,
-        sine=sine,
-        half_length=dice.uniform(-0.1, 0.25, count=count).clamp_min(0.0),
-        radius=torch.where(present, radius, -1.0),
-        colour=hsv_to_rgb(hue, saturation, dice.uniform(0.2, 1.0, count=count)),
-    )
+    x, y = dice.uniform(-0.5, 0.5, count=count), dice.uniform(-0.5, 0.5, count=count)
+    half_length = dice.uniform(-0.1, 0.25, count=count).clamp_min(0.0)
+    colour = hsv_to_rgb(hue, saturation, dice.uniform(0.2, 1.0, count=count))
+    return Distractors(x, y, cosine, sine, half_length, radius, colour)
 
 
 def draw_light(dice: Dice) -> Light:
@@ -394,18 +379,9 @@ def _draw_figure(
     scale = dice.uniform(AREA[0] ** 0.5, AREA[1] ** 0.5)
     limit = (0.5 - OVERHANG * scale).clamp_min(0.0)
     cosine, sine = dice.direction(ROTATION)
-    return Figure(
-        first=first,
-        second=second,
-        weight=weight,
-        x=dice.uniform(-1.0, 1.0) * limit,
-        y=dice.uniform(-1.0, 1.0) * limit,
-        cosine=cosine,
-        sine=sine,
-        scale=scale,
-        stretch=dice.uniform(*STRETCH),
-        colour=draw_figure_colour(dice, setting),
-    )
+    x, y = dice.uniform(-1.0, 1.0) * limit, dice.uniform(-1.0, 1.0) * limit
+    stretch, colour = dice.uniform(*STRETCH), draw_figure_colour(dice, setting)
+    return Figure(first, second, weight, x, y, cosine, sine, scale, stretch, colour)
 
 
 def hsv_to_rgb(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
@@ -526,8 +502,10 @@ def render(scene: Scene, size: int) -> tuple[Tensor, list[Tensor]]:
     for figure in scene.figures:
         distance = _figure_distance(figure, size)
         masks.append(_inside(distance))
-        _paint(image, _coverage(distance), figure.colour)
-    image *= _brightness(scene.light, size)
+        _paint(image, distance, figure.colour)
+    across = scene.light.x.unsqueeze(1) * _centres(size) + 1.0
+    up = scene.light.y.unsqueeze(1) * -_centres(size)
+    image *= (across.unsqueeze(1) + up.unsqueeze(2)).unsqueeze(1)
     return image, masks
 
 
@@ -577,27 +555,19 @@ def _local(
     return x, y
 
 
-def _by_kind(
-    kinds: Tensor, num_kinds: int, compute: Callable[[int, Tensor], Tensor], like: Tensor
-) -> Tensor:
-    """Compute all rows of one kind together; the result has the order of `kinds`."""
-    out = torch.empty_like(like)
-    for kind in range(num_kinds):
+def _by_kind(kinds: Tensor, functions: Sequence[Callable[..., Tensor]], *values: Tensor) -> Tensor:
+    """Compute all rows of one kind together, by its function; the result is in order again."""
+    out = torch.empty_like(values[0])
+    for kind, function in enumerate(functions):
         rows = (kinds == kind).nonzero().squeeze(1)
         if len(rows):
-            out[rows] = compute(kind, rows)
+            out[rows] = function(*(each[rows] for each in values))
     return out
 
 
 def _background_image(background: Background, size: int) -> Tensor:
     x, y = _local(background, size, background.frequency, background.frequency)
-    tone = _spread(background.tone)
-    pattern = _by_kind(
-        background.texture,
-        len(TEXTURES),
-        lambda kind, rows: TEXTURES[kind](x[rows], y[rows], tone[rows]),
-        like=x,
-    )
+    pattern = _by_kind(background.texture, TEXTURES, x, y, _spread(background.tone))
     low, high = _spread(background.low), _spread(background.high)
     return pattern.unsqueeze(1) * (high - low) + low
 
@@ -611,7 +581,7 @@ def _paint_distractors(image: Tensor, distractors: Distractors, size: int) -> No
         beyond = (x.abs_() - _spread(present.half_length)).clamp_min_(0.0)
         distance = length(beyond, y) - _spread(present.radius)
         behind = image[rows]
-        _paint(behind, _coverage(distance * size), present.colour)
+        _paint(behind, distance * size, present.colour)
         image[rows] = behind
 
 
@@ -620,19 +590,13 @@ def _figure_distance(figure: Figure, size: int) -> Tensor:
     x, y = _local(
         figure, size, 1.0 / (figure.scale * figure.stretch), figure.stretch / figure.scale
     )
-    distance = _silhouettes(figure.first, x, y)
+    distance = _by_kind(figure.first, _DISTANCES, x, y)
     morphs = (figure.weight > 0).nonzero().squeeze(1)
     if len(morphs):
-        other = _silhouettes(figure.second[morphs], x[morphs], y[morphs])
+        other = _by_kind(figure.second[morphs], _DISTANCES, x[morphs], y[morphs])
         weight = _spread(figure.weight[morphs])
         distance[morphs] = distance[morphs] * (1.0 - weight) + other * weight
     return distance * _spread(figure.scale * size)
-
-
-def _silhouettes(classes: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    return _by_kind(
-        classes, len(CLASSES), lambda kind, rows: signed_distance(kind, x[rows], y[rows]), like=x
-    )
 
 
 def _inside(distance: Tensor) -> Tensor:
@@ -641,16 +605,7 @@ def _inside(distance: Tensor) -> Tensor:
     return distance <= innermost.clamp_min(0.0)
 
 
-def _coverage(distance: Tensor) -> Tensor:
-    """Share of each pixel inside the edge; overwrites `distance`."""
-    return distance.neg_().add_(0.5).clamp_(0.0, 1.0)
-
-
-def _paint(image: Tensor, coverage: Tensor, colour: Tensor) -> None:
+def _paint(image: Tensor, distance: Tensor, colour: Tensor) -> None:
+    """Paint by the share of each pixel inside the edge; overwrites `distance`."""
+    coverage = distance.neg_().add_(0.5).clamp_(0.0, 1.0)
     image += (_spread(colour) - image).mul_(coverage.unsqueeze(1))
-
-
-def _brightness(light: Light, size: int) -> Tensor:
-    across = light.x.unsqueeze(1) * _centres(size) + 1.0
-    up = light.y.unsqueeze(1) * -_centres(size)
-    return (across.unsqueeze(1) + up.unsqueeze(2)).unsqueeze(1)

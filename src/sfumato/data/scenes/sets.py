@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -43,32 +44,29 @@ def generate(
 ) -> ArrayDataset:
     """Render scenes of ten classes with labels, boxes, masks, objectness and true posterior.
 
-    The bytes depend on the arguments alone: not on threads, not on the vector units of the
-    machine, and sample i is the same whatever `num_samples` is.
+    The bytes depend on the arguments alone, not on threads or processor; sample i is the same
+    whatever `num_samples` is.
 
     A share `ambiguity` of the images are morphs, whose signed distance is (1 - w) d_a + w d_b for
     two classes a, b and w uniform in [0.25, 0.75]; their label is b with probability 3w^2 - 2w^3.
-    `posterior` holds these probabilities, and is one-hot for all other images. It is the
-    distribution of the label given the parameters that the image was rendered from: what a perfect
-    eye would know. A figure that is small, noisy or cut by the border keeps its one-hot row.
+    `posterior` holds these probabilities, and is one-hot for all other images, also where a figure
+    is small, noisy or cut by the border: it is what the parameters of an image say.
 
     Args:
         num_samples: how many images, at least 1.
         seed: the same seed gives the same bytes.
         size: image side in pixels, 16 to 512.
-        context: probability that the background is the class's habitual one; otherwise it is one
-            of the other nine, equally likely.
+        context: probability that the background is the class's habitual one, not another.
         ambiguity: probability that an image is a morph.
         noise: standard deviation of the sensor noise, where 1 is the full range of the image.
         classes: silhouettes that occur, two or more; None for all ten. Backgrounds keep their ten
-            textures. The others are classes that a network trained on these has never seen.
+            textures.
         figure: False leaves the figure out: textures without object. None draws it.
 
     Shape:
         images (N, 3, size, size), boxes (N, 1, 4), masks (N, size, size), posterior (N, 10).
-        Without figure there are no boxes, masks, objectness and posterior; labels are those of the
-        backgrounds' habits.
         Boxes, masks and objectness (the mean of the mask) are of the visible part of the figure.
+        Without figure there are none, and no posterior; labels are the backgrounds' habits.
 
     Example:
         >>> from sfumato.data import scenes
@@ -96,12 +94,11 @@ def generate(
         images[rows] = pixels
         for mask in found:
             masks[rows] = mask
+    samples = ArrayDataset(images, truth.label, names)
     if not has_figure:
-        return ArrayDataset(images=images, labels=truth.label, classes=names)
-    return ArrayDataset(
-        images=images,
-        labels=truth.label,
-        classes=names,
+        return samples
+    return replace(
+        samples,
         boxes=bounding_boxes(masks).unsqueeze(1),
         masks=masks,
         objectness=masks.sum(dim=(1, 2)).float() / size**2,
@@ -181,14 +178,12 @@ def split_seeds(
 
 def bounding_boxes(masks: Tensor) -> Tensor:
     """The tightest boxes (N, 4) as x1, y1, x2, y2 around the true pixels of (N, H, W) masks."""
-    edges = []
+    first, last = [], []
     for axis in (1, 2):
         occupied = masks.any(dim=axis).to(torch.uint8)
-        first = occupied.argmax(dim=1)
-        last = occupied.shape[1] - occupied.flip(1).argmax(dim=1)
-        edges.append((first, last))
-    (left, right), (top, bottom) = edges
-    return torch.stack([left, top, right, bottom], dim=1).float()
+        first.append(occupied.argmax(dim=1))
+        last.append(occupied.shape[1] - occupied.flip(1).argmax(dim=1))
+    return torch.stack([*first, *last], dim=1).float()
 
 
 def check_scene_arguments(*, seed: int, size: int, context: float, noise: float) -> None:
@@ -285,30 +280,18 @@ def _draw(num_samples: int, seed: int, objects: int, context: float) -> tuple[Sc
     grid = math.ceil(math.sqrt(objects))
     cells = dice.uniform(count=grid**2).argsort(dim=1, stable=True)
     figures = []
-    for k in range(objects):
+    for k, (kind, cell) in enumerate(zip(classes, cells.unbind(1), strict=False)):
         colour = draw_figure_colour(dice, setting)
-        figure = _figure(dice, classes[k], cells[:, k], grid, colour)
-        absent = count <= k
-        figures.append(figure._replace(x=torch.where(absent, _ELSEWHERE, figure.x)))
+        scale = dice.uniform(*_SCALE) / grid
+        cosine, sine = dice.direction(ROTATION)
+        x, y = (
+            (number.float() + 0.5) / grid - 0.5 + dice.uniform(-0.2, 0.2) / grid
+            for number in (cell % grid, cell // grid)
+        )
+        x, stretch = torch.where(count <= k, _ELSEWHERE, x), dice.uniform(*STRETCH)
+        whole = torch.zeros_like(scale)
+        figures.append(Figure(kind, kind, whole, x, y, cosine, sine, scale, stretch, colour))
     return Scene(*setting[:2], tuple(figures), draw_light(dice)), count
-
-
-def _figure(dice: Dice, classes: Tensor, cells: Tensor, grid: int, colour: Tensor) -> Figure:
-    scale = dice.uniform(*_SCALE) / grid
-    cosine, sine = dice.direction(ROTATION)
-    middle = lambda number: (number.float() + 0.5) / grid - 0.5  # noqa: E731
-    return Figure(
-        first=classes,
-        second=classes,
-        weight=torch.zeros_like(scale),
-        x=middle(cells % grid) + dice.uniform(-0.2, 0.2) / grid,
-        y=middle(cells // grid) + dice.uniform(-0.2, 0.2) / grid,
-        cosine=cosine,
-        sine=sine,
-        scale=scale,
-        stretch=dice.uniform(*STRETCH),
-        colour=colour,
-    )
 
 
 def _annotate(masks: Tensor, classes: Tensor, count: Tensor, size: int) -> list[Objects]:

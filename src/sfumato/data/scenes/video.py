@@ -17,6 +17,7 @@ from sfumato.data.scenes.render import (
     Dice,
     Figure,
     Scene,
+    Setting,
     apply,
     cosine_sine,
     derive_seed,
@@ -59,22 +60,17 @@ def stream(
 ) -> SceneStream:
     """Render video: figures sway, turn and swell before a panning background.
 
-    All movement is sinusoidal, so a stream may be of any length and never jumps. Frame t is the
-    same whatever `num_frames` is, stream s whatever `streams` is. Later figures hide earlier ones.
+    Frame t is the same whatever `num_frames` is, stream s whatever `streams` is. Later figures hide
+    earlier ones. Labels 0 to 9 are the classes of `generate`, 10 is the background.
 
     Args:
         num_frames: frames in each stream, at least 1.
         streams: how many independent streams.
-        seed: the same seed gives the same bytes.
-        size: image side in pixels, 16 to 512.
         figures: how many figures move in each stream, 1 to 10, all of them of different classes.
         speed: 1 moves the figures by at most about 4 % of the image side per frame; 0 is a still.
         context: probability that the background is the habitual one of the first figure.
         noise: standard deviation of the sensor noise, new in every frame.
-
-    Returns:
-        `SceneStream(frames, labels, classes)`: labels 0 to 9 are the classes of `generate`, 10 is
-        the background.
+        seed, size: as in `generate`.
 
     Example:
         >>> from sfumato.data import scenes
@@ -108,9 +104,8 @@ def _draw_streams(
     """One scene per stream, with a row for each of the `times`."""
     dice = Dice(streams, derive_seed(seed, "video"))
     order = dice.uniform(count=len(CLASSES)).argsort(dim=1, stable=True)
-    habit = order[:, 0]
-    setting = draw_setting(dice, habit, context)
-    still = Scene(setting.background, setting.distractors, figures=(), light=draw_light(dice))
+    setting = draw_setting(dice, order[:, 0], context)
+    still = Scene(*setting[:2], figures=(), light=draw_light(dice))
     scene = apply(still, lambda values: _hold(values, times))
     pan_x, pan_y = _sway(dice, times) * _PAN, _sway(dice, times) * _PAN
     background, distractors = scene.background, scene.distractors
@@ -119,31 +114,21 @@ def _draw_streams(
         distractors=distractors._replace(
             x=distractors.x + pan_x.unsqueeze(2), y=distractors.y + pan_y.unsqueeze(2)
         ),
-        figures=tuple(
-            _draw_figure(dice, order[:, k], times, colour=draw_figure_colour(dice, setting))
-            for k in range(figures)
-        ),
+        figures=tuple(_draw_figure(dice, order[:, k], times, setting) for k in range(figures)),
     )
     return [take(moving, number) for number in range(streams)]
 
 
-def _draw_figure(dice: Dice, classes: Tensor, times: Tensor, *, colour: Tensor) -> Figure:
+def _draw_figure(dice: Dice, classes: Tensor, times: Tensor, setting: Setting) -> Figure:
     """A figure (S, T) that sways, rocks and swells."""
+    colour, kind = _hold(draw_figure_colour(dice, setting), times), _hold(classes, times)
     scale = _hold(dice.uniform(_AREA[0] ** 0.5, _AREA[1] ** 0.5), times)
     cosine, sine = cosine_sine(0.5 * ROTATION * _sway(dice, times))
-    classes = _hold(classes, times)
-    return Figure(
-        first=classes,
-        second=classes,
-        weight=torch.zeros_like(scale),
-        x=_sway(dice, times) * _WANDER,
-        y=_sway(dice, times) * _WANDER,
-        cosine=cosine,
-        sine=sine,
-        scale=scale * (1.0 + _SWELL * _sway(dice, times)),
-        stretch=_hold(dice.uniform(*STRETCH), times),
-        colour=_hold(colour, times),
-    )
+    x, y = _sway(dice, times) * _WANDER, _sway(dice, times) * _WANDER
+    swelling = scale * (1.0 + _SWELL * _sway(dice, times))
+    stretch = _hold(dice.uniform(*STRETCH), times)
+    whole = torch.zeros_like(scale)
+    return Figure(kind, kind, whole, x, y, cosine, sine, swelling, stretch, colour)
 
 
 def _hold(values: Tensor, times: Tensor) -> Tensor:
