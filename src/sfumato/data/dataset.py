@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -25,9 +26,8 @@ _AT_A_TIME = 256
 def channel_statistics(images: Tensor | FileTensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of uint8 images, on the [0, 1] scale.
 
-    Counts the 256 grey levels instead of converting the images, so it is exact and needs no
-    float copy. A constant channel gets standard deviation 1, so that dividing by it is safe. Where
-    images are more than 4,096 files, 4,096 that are spread evenly over them are looked at.
+    Exact, from counts of the 256 grey levels. A constant channel has standard deviation 1, so that
+    dividing by it is safe. Of more than 4,096 files, 4,096 that are spread evenly are looked at.
 
     Example:
         >>> images = torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1)
@@ -47,15 +47,12 @@ def channel_statistics(images: Tensor | FileTensor) -> tuple[tuple[float, ...], 
 
 def _grey_levels(images: Tensor | FileTensor) -> Tensor:
     """Count how often each of 256 levels occurs in each channel, (C, 256)."""
-    if isinstance(images, Tensor):
-        channels = images.unbind(1)
-        counted = [torch.bincount(each.reshape(-1), minlength=256).double() for each in channels]
-        return torch.stack(counted)
-    chosen = images.select(spread_evenly(len(images), _FILES))
-    total = torch.zeros(images.shape[1], 256, dtype=torch.float64)
-    for decoded in chosen.split(_AT_A_TIME):
-        total += _grey_levels(decoded)
-    return total
+    if isinstance(images, FileTensor):
+        chosen = images.select(spread_evenly(len(images), _FILES))
+        return torch.stack([_grey_levels(part) for part in chosen.split(_AT_A_TIME)]).sum(0)
+    channels = images.unbind(1)
+    counted = [torch.bincount(each.reshape(-1), minlength=256).double() for each in channels]
+    return torch.stack(counted)
 
 
 # The label of images whose class is not known, with `void` saying so.
@@ -205,21 +202,17 @@ class ArrayDataset(Dataset[Sample]):
         Crops may show all of a file where nothing is drawn on the image. Boxes, masks and label
         maps are known for what the set's image shows, and so are the crops.
         """
-        if not isinstance(self.images, FileTensor):
-            return self.batch(positions)
         is_plain = self.boxes is None and self.masks is None and self.labels.ndim == 1
-        opened = self.images.originals(positions, whole=is_plain)
-        if opened is None:
-            return self.batch(positions)
-        return {"image": cast(Tensor, opened), **self._annotations(positions)}
+        if isinstance(self.images, FileTensor):
+            opened = self.images.originals(positions, whole=is_plain)
+            if opened is not None:
+                return {"image": cast(Tensor, opened), **self._annotations(positions)}
+        return self.batch(positions)
 
     def _annotations(self, positions: Tensor | int) -> Sample:
         sample = {"label": self.labels[positions], "index": self.index[positions]}
-        for name in _OPTIONAL:
-            value = getattr(self, name)
-            if value is not None:
-                sample[name] = value[positions]
-        return sample
+        given = {name: getattr(self, name) for name in _OPTIONAL}
+        return sample | {name: each[positions] for name, each in given.items() if each is not None}
 
     def subset(self, positions: Tensor) -> ArrayDataset:
         """The same set restricted to `positions`; `index` keeps pointing into the source."""
@@ -255,10 +248,9 @@ class DataSplits:
 
 
 class Normalise(nn.Module):
-    """Images with the mean and spread of each channel taken out, the same to the last bit wherever.
+    """Images with the mean and spread of each channel taken out: x * scale - shift.
 
-    Computed as x * scale - shift; what it holds is moved with a network but is no part of its
-    weights.
+    What it holds moves with a network but is no part of its weights.
 
     Example:
         >>> normalise = Normalise(1, mean=(0.5,), std=(0.25,))
@@ -275,14 +267,13 @@ class Normalise(nn.Module):
         super().__init__()
         mean = (0.0,) * channels if mean is None else mean
         std = (1.0,) * channels if std is None else std
-        for name, values in (("mean", mean), ("std", std)):
+        for name, values, low in (("mean", mean, -math.inf), ("std", std, 0.0)):
             if len(values) != channels:
                 raise ValueError(
                     f"{name} must have {channels} entries (channels), got {len(values)}"
                 )
-        for center, spread in zip(mean, std, strict=True):
-            check_number("mean", center)
-            check_number("std", spread, low=0.0, open_low=True)
+            for value in values:
+                check_number(name, value, low=low, open_low=True)
         # In float64 and rounded once, so that no processor finds other factors.
         scale = [1 / (255 * spread) for spread in std]
         shift = [center / spread for center, spread in zip(mean, std, strict=True)]

@@ -150,7 +150,7 @@ class DetectionLoader:
         share = self.batch_size // self.world_size
         for step in range(len(self)):
             start = step * self.batch_size + self.rank * share
-            chosen = order[start : min(start + share, (step + 1) * self.batch_size)].tolist()
+            chosen = order[start : start + share].tolist()
             pairs = [self._sample(each, self.flip and bool(flips[each])) for each in chosen]
             yield DetectionBatch([p[0] for p in pairs], [p[1] for p in pairs], chosen)
 

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +24,6 @@ from sfumato._core.files import open_file, read_bytes
 from sfumato.augment.geometry import remove_objects
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
-Pixels = npt.NDArray[np.uint8]  # (H, W, 3)
 _EXIF_ORIENTATION = 0x0112
 
 # What Pillow raises for files that are no images, cut short or unreasonably large.
@@ -71,7 +69,7 @@ class ReadImage:
     # decode a large JPEG at reduced scale, which is faster and a little less exact.
     draft: bool = True
 
-    def __call__(self, file: File) -> Pixels:
+    def __call__(self, file: File) -> npt.NDArray[Any]:
         try:
             with open_image(file) as image:
                 check_bits(image, file)
@@ -92,11 +90,10 @@ class ReadLabels:
     num_classes: int  # classes are 0 to this, exclusive
     file_void: int  # what the file has in pixels that count for nothing
     void: int  # what they have in the data set
-    # scale each map to cover this square, by the nearest pixel, and crop the centre.
+    # as of `ReadImage`, by the nearest pixel, and void in place of black
     size: int | None = None
-    # height and width to which maps are brought whatever their own are.
     stretched: tuple[int, int] | None = None
-    padded: bool = False  # fit the whole map into the square's upper left instead, the rest void
+    padded: bool = False
 
     def __call__(self, file: File) -> npt.NDArray[Any]:
         try:
@@ -105,8 +102,7 @@ class ReadLabels:
                 labels = image.copy() if image.mode == "P" else image.convert("L")
         except UNREADABLE as error:
             raise unreadable(file, error) from error
-        pixels = _fitted(labels, self, Image.Resampling.NEAREST, self.file_void)
-        found = pixels.astype(np.int64)
+        found = _fitted(labels, self, Image.Resampling.NEAREST, self.file_void).astype(np.int64)
         found[found == self.file_void] = self.void
         highest = int(found.max(initial=0))
         if highest >= self.num_classes:
@@ -119,9 +115,15 @@ class ReadLabels:
 
 def _fitted(
     image: Image.Image, how: ReadImage | ReadLabels, method: Image.Resampling, fill: int
-) -> Pixels:
+) -> npt.NDArray[Any]:
     if how.size is not None and how.padded:
-        return _padded(image, how.size, method, fill)
+        # By hand: Pillow's own padding colours masks, which have a palette, by its entries.
+        longest = max(image.size)
+        width, height = (max(1, round(side * how.size / longest)) for side in image.size)
+        scaled = np.asarray(image.resize((width, height), method))
+        padded = np.full((how.size, how.size, *scaled.shape[2:]), fill, dtype=np.uint8)
+        padded[:height, :width] = scaled
+        return padded
     if how.size is not None:
         image = ImageOps.fit(image, (how.size, how.size), method)
     if how.stretched is not None:
@@ -130,25 +132,22 @@ def _fitted(
     return np.asarray(image)
 
 
-def _padded(image: Image.Image, size: int, method: Image.Resampling, fill: int) -> Pixels:
-    # By hand: Pillow's own padding colours masks, which have a palette, by its entries.
-    longest = max(image.size)
-    width, height = (max(1, round(side * size / longest)) for side in image.size)
-    scaled = np.asarray(image.resize((width, height), method))
-    padded = np.full((size, size, *scaled.shape[2:]), fill, dtype=np.uint8)
-    padded[:height, :width] = scaled
-    return padded
-
-
 def image_size(path: Path, *, upright: bool = False) -> tuple[int, int]:
     """Width and height from a file's header, as stored or as `ReadImage` turns it by EXIF."""
     try:
         with open_image(path) as image:
-            # From 5 on, orientations exchange rows and columns.
-            is_turned = "exif" in image.info and image.getexif().get(_EXIF_ORIENTATION, 1) > 4
-            return image.size[::-1] if upright and is_turned else image.size
+            return _upright_size(image) if upright else image.size
     except UNREADABLE as error:
         raise unreadable(path, error) from error
+
+
+def _orientation(image: Image.Image) -> int:
+    return int(image.getexif().get(_EXIF_ORIENTATION, 1)) if "exif" in image.info else 1
+
+
+def _upright_size(image: Image.Image) -> tuple[int, int]:
+    # From 5 on, orientations exchange rows and columns.
+    return image.size[::-1] if _orientation(image) > 4 else image.size
 
 
 def check_bits(image: Image.Image, file: File) -> None:
@@ -179,7 +178,6 @@ class Painting:
     fill: tuple[float, ...]  # one number in [0, 1] for each channel
 
     def at(self, rows: Tensor) -> Painting:
-        """The painting of some of the images."""
         return Painting(self.hidden[rows], self.kept[rows], self.fill)
 
     def moved(self, scale: float, left: float, top: float) -> Painting:
@@ -202,17 +200,12 @@ class Painting:
         blank = torch.zeros(len(self.kept), 1, height, width, dtype=torch.uint8)
         return remove_objects(blank, self.kept, fill=(1.0,))[:, 0] > 0
 
-    def before(self, other: Painting | None, count: int) -> Painting:
-        """This for the first images, then `other`, or nothing, for `count` more."""
-        following = other or self.nothing(count)
-        parts = (self.hidden, following.hidden)
+    def before(self, other: Painting) -> Painting:
+        """This for the first images, then `other`."""
+        parts = [self.hidden, other.hidden]
         most = max(part.shape[1] for part in parts)
-        padded = [torch.nn.functional.pad(part, (0, 0, 0, most - part.shape[1])) for part in parts]
-        return Painting(torch.cat(padded), torch.cat((self.kept, following.kept)), self.fill)
-
-    def nothing(self, count: int) -> Painting:
-        """Painting of `count` images in which nothing is painted."""
-        return Painting(torch.zeros(count, 1, 4), torch.zeros(count, 1, 4), self.fill)
+        parts = [F.pad(part, (0, 0, 0, most - part.shape[1])) for part in parts]
+        return Painting(torch.cat(parts), torch.cat((self.kept, other.kept)), self.fill)
 
 
 try:
@@ -250,8 +243,7 @@ class OpenedImages:
         self.shape = torch.Size((len(files), 3, *area))
         sides = torch.tensor([header.size for header in self._files]).view(-1, 2)
         self.is_stored_size = (sides == torch.tensor(area[::-1])).all(1)
-        shortest = sides.amin(1, keepdim=True).expand(-1, 2)
-        frames = sides if whole else shortest
+        frames = sides if whole else sides.amin(1, keepdim=True).expand(-1, 2)
         self.frames = frames.float()
         self._corners = ((sides - frames) // 2).tolist()
 
@@ -270,8 +262,7 @@ class OpenedImages:
         height, width = self.shape[-2:]
         left, top = self._corners[row]
         x1, y1, x2, y2 = region
-        reduced = min((x2 - x1) // width, (y2 - y1) // height)
-        pixels = header.decode(reduced)
+        pixels = header.decode(min((x2 - x1) // width, (y2 - y1) // height))
         scale = pixels.shape[-1] / header.size[0], pixels.shape[-2] / header.size[1]
         pixels = self._painted(row, pixels, scale[0], left, top)
         columns = _between(x1 + left, x2 + left, scale[0], pixels.shape[-1])
@@ -296,12 +287,9 @@ class _Header:
             self._content = file.content if isinstance(file, Picture) else read_bytes(file)
             with open_image(Picture(str(self.file), self._content)) as image:
                 check_bits(image, file)
-                self._is_plain = image.format == "JPEG" and image.mode == "RGB"
-                self.size = image.size
-                if "exif" in image.info:
-                    orientation = image.getexif().get(_EXIF_ORIENTATION, 1)
-                    self._is_plain &= orientation == 1
-                    self.size = image.size[::-1] if orientation >= 5 else image.size
+                is_rgb = image.format == "JPEG" and image.mode == "RGB"
+                self._is_plain = is_rgb and _orientation(image) == 1
+                self.size = _upright_size(image)
         except UNREADABLE as error:
             raise with_remedy(unreadable(file, error)) from error
 
@@ -370,7 +358,6 @@ class FileTensor:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that the rows would take in memory."""
         return self.shape.numel() * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -397,17 +384,17 @@ class FileTensor:
         return dataclasses.replace(self, positions=self.positions[rows], paintings=paintings)
 
     def painted(self, painting: Painting) -> FileTensor:
-        """The same rows with objects painted over, on top of what is painted already."""
+        """The same rows, with more painted over."""
         return dataclasses.replace(self, paintings=(*self.paintings, painting))
 
     def followed_by(self, other: FileTensor) -> FileTensor:
-        """These rows and then those of a tensor of the same files."""
-        paintings = []
-        for mine, theirs in zip_longest(self.paintings, other.paintings):
-            first = mine or theirs.nothing(len(self))
-            paintings.append(first.before(theirs, len(other)))
+        """These rows and then those of a tensor of the same files, painted as often or more."""
+        nothing = torch.zeros(len(self), 1, 4)
+        more = other.paintings[len(self.paintings) :]
+        mine = (*self.paintings, *(Painting(nothing, nothing, each.fill) for each in more))
+        paintings = tuple(map(Painting.before, mine, other.paintings))
         positions = torch.cat((self.positions, other.positions))
-        return dataclasses.replace(self, positions=positions, paintings=tuple(paintings))
+        return dataclasses.replace(self, positions=positions, paintings=paintings)
 
     def originals(self, rows: Tensor, *, whole: bool) -> OpenedImages | None:
         """Images as their files, for crops; None where files have the size of the rows anyway."""
@@ -418,11 +405,9 @@ class FileTensor:
         return OpenedImages(files, self.read, self.row_shape[1:], paintings, whole=whole)
 
     def _decoded(self, positions: Tensor) -> Tensor:
-        area = self.row_shape[-2:]
-        channels = self.row_shape[:-2]
-        rows = np.empty(
-            (len(positions), *area, *channels), dtype=np.uint8 if channels else np.int64
-        )
+        area, channels = self.row_shape[-2:], self.row_shape[:-2]
+        shape = (len(positions), *area, *channels)
+        rows = np.empty(shape, dtype=np.uint8 if channels else np.int64)
         numbers = positions.tolist()
 
         def fill(start: int) -> None:
@@ -434,11 +419,9 @@ class FileTensor:
         if len(starts) > 1 and get_worker_info() is None:
             # Pillow lets others work while it decodes.
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                for _ in pool.map(fill, starts):
-                    pass
+                list(pool.map(fill, starts))
         else:
-            for start in starts:
-                fill(start)
+            list(map(fill, starts))
         decoded = torch.from_numpy(rows)
         return decoded.permute(0, 3, 1, 2) if channels else decoded
 

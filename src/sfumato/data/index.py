@@ -36,9 +36,7 @@ class FileList(Sequence[Path]):
     """
 
     def __init__(self, root: Path, names: np.ndarray, ends: np.ndarray) -> None:
-        self.root = root
-        self.names = names
-        self.ends = ends
+        self.root, self.names, self.ends = root, names, ends
 
     @classmethod
     def of(cls, root: Path, names: Sequence[str]) -> FileList:
@@ -179,11 +177,8 @@ _RECENT_SECONDS = 2.0
 
 def cache_folder() -> Path:
     """The folder of what can be computed anew."""
-    named = os.environ.get("SFUMATO_CACHE")
-    if named:
-        return Path(named).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "sfumato"
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("SFUMATO_CACHE") or Path(base, "sfumato")).expanduser()
 
 
 def scan_folder(root: Path, classes: tuple[str, ...], kind: FileKind) -> tuple[FileList, Tensor]:
@@ -214,25 +209,16 @@ def shows_progress() -> bool:
 
 def _last_changes(root: Path, classes: tuple[str, ...]) -> np.ndarray:
     """Times at which each folder's files last came or went, in nanoseconds; 0 for no folder."""
-
-    def last_change(folder: Path) -> int:
-        try:
-            return folder.stat().st_mtime_ns
-        except OSError:
-            return 0
-
-    return np.array([last_change(root / name) for name in ("", *classes)], dtype=np.int64)
+    folders = [root / name for name in ("", *classes)]
+    return np.array([each.stat().st_mtime_ns if each.is_dir() else 0 for each in folders])
 
 
 def _read(index: Path, changed: np.ndarray) -> dict[str, np.ndarray] | None:
-    try:
+    with contextlib.suppress(OSError, UnreadableFileError, KeyError):
         kept = read_arrays(index)
-        is_valid = np.array_equal(kept["changed"], changed) and len(kept["ends"]) == len(
-            kept["labels"]
-        )
-    except (OSError, UnreadableFileError, KeyError):
-        return None
-    return kept if is_valid else None
+        is_whole = len(kept["ends"]) == len(kept["labels"])
+        return kept if is_whole and np.array_equal(kept["changed"], changed) else None
+    return None
 
 
 def read_class_list(path: Path) -> dict[str, str]:
@@ -242,14 +228,15 @@ def read_class_list(path: Path) -> dict[str, str]:
     synonym is taken: `n01440764 tench, Tinca tinca`. Two classes with one word keep their
     folder's name in brackets.
     """
-    rows = [line.split(maxsplit=1) for line in _lines(path)]
-    folders = [row[0] for row in rows]
-    twice = [name for name, count in Counter(folders).items() if count > 1]
-    if twice or not rows:
-        what = f"lists {twice[0]!r} twice" if twice else "lists no classes"
-        raise ValueError(f"{path}: {what}")
-    words = [row[1].split(",")[0].strip() if len(row) > 1 else row[0] for row in rows]
-    return told_apart(dict(zip(folders, words, strict=True)))
+    found: dict[str, str] = {}
+    for line in _lines(path):
+        folder, *words = line.split(maxsplit=1)
+        if folder in found:
+            raise ValueError(f"{path}: lists {folder!r} twice")
+        found[folder] = words[0].split(",")[0].strip() if words else folder
+    if not found:
+        raise ValueError(f"{path}: lists no classes")
+    return told_apart(found)
 
 
 def told_apart(names: Mapping[str, str]) -> dict[str, str]:

@@ -30,10 +30,9 @@ def epoch_order(
 ) -> Tensor:
     """A random order of `total` samples; where they have lengths, with similar ones in a batch.
 
-    A batch is as long as its longest text. The shuffled samples are therefore sorted by length
-    within groups of 50 batches, and the batches are shuffled again: the company of a text changes
-    from epoch to epoch, and little padding is computed. What doesn't fill a batch comes last and
-    is as random as the rest, so that leaving it out leaves out no special length.
+    A batch is as long as its longest text: shuffled samples are sorted by length within groups of
+    50 batches, and the batches are shuffled again. What doesn't fill a batch comes last and is as
+    random as the rest, so that leaving it out leaves out no special length.
     """
     order = torch.randperm(total, generator=generator)
     if lengths is None:
@@ -52,11 +51,13 @@ BATCHES_AHEAD = 2
 Drawn = tuple[Tensor, Tensor]
 
 
-def loading_workers() -> int:
-    """Processes that decode for one loader: the variable `SFUMATO_LOADING_WORKERS`, else threads.
+def loading_workers(given: int | None = None) -> int:
+    """Processes that decode for one loader: as given, by the variable, or as many as threads.
 
     How many there are changes no number. 0 decodes in the process itself.
     """
+    if given is not None:
+        return given
     said = os.environ.get(VARIABLE)
     if said is None:
         return max(1, torch.get_num_threads())
@@ -126,9 +127,7 @@ def start_context() -> BaseContext | None:
 
 
 class _Failure(NamedTuple):
-    """An error of a worker; raised there, it would come with its traceback as message."""
-
-    error: Exception
+    error: Exception  # raised in the worker, it would come with its traceback as message
     trace: str
 
 
@@ -187,14 +186,12 @@ class TensorLoader:
     are a pure function of (seed, epoch), drawn for all samples at once: a run resumes at any epoch
     (or any batch, with `batch(step)`) without saved random state.
 
-    Of a set whose images are files, worker processes decode and augment the next batches. Their
-    number changes no batch.
+    Of a set whose images are files, worker processes decode and augment the next batches.
 
-    With several processes `batch_size` is the *global* batch: every rank draws the same numbers
-    and takes its contiguous slice, so that together they see exactly the samples and
-    augmentations that one process sees. Nothing is dropped (unless `drop_last`) or repeated: the
-    last batch may be uneven, and a rank may get fewer samples than another, or none, but every
-    rank makes the same number of steps. A mean over ranks must therefore weigh each rank by
+    With several processes `batch_size` is the *global* batch: every rank draws the same numbers and
+    takes its contiguous slice, so that together they see what one process sees. The last batch may
+    be uneven, and a rank may get fewer samples than another, or none, but every rank makes the same
+    number of steps. A mean over ranks must weigh each by
     `world_size * len(batch["label"]) / loader.count(step)`.
 
     Args:
@@ -257,17 +254,13 @@ class TensorLoader:
         prepare = preparation(self.dataset.vocabulary, channels, self.mean, self.std)
         self._prepare = prepare.to(self.device)
         self._lengths = self.dataset.lengths if self.shuffle else None
-        self._workers = self._start_workers(workers)
-        self.set_epoch(0)
-
-    def _start_workers(self, workers: int | None) -> BatchWorkers | None:
         if workers is not None:
             check_integer("workers", workers, low=0)
-        if not self.dataset.is_file_backed:
-            return None
-        count = loading_workers() if workers is None else workers
-        # Evaluations are few and far between; training is not.
-        return BatchWorkers(self.dataset, self.augment, count, stay=self.shuffle) if count else None
+        self._workers = None
+        if self.dataset.is_file_backed and (count := loading_workers(workers)):
+            # Evaluations are few and far between; training is not.
+            self._workers = BatchWorkers(self.dataset, self.augment, count, stay=self.shuffle)
+        self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the order and the augmentation of `epoch`; takes effect at the next iteration."""
@@ -276,12 +269,9 @@ class TensorLoader:
         total = len(self.dataset)
         self._order = torch.arange(total)
         if self.shuffle:
-            generator = self._generator("order")
-            self._order = epoch_order(total, self.batch_size, self._lengths, generator)
-        self._uniforms = torch.empty(total, 0)
-        if self.augment is not None:
-            generator = self._generator("augment")
-            self._uniforms = torch.rand(total, self.augment.draws, generator=generator)
+            self._order = epoch_order(total, self.batch_size, self._lengths, self._generator(0))
+        draws = 0 if self.augment is None else self.augment.draws
+        self._uniforms = torch.rand(total, draws, generator=self._generator(1))
 
     def __len__(self) -> int:
         """Number of steps, the same on every rank."""
@@ -295,31 +285,28 @@ class TensorLoader:
         return min(self.batch_size, len(self.dataset) - step * self.batch_size)
 
     def __iter__(self) -> Iterator[Sample]:
-        drawn = [self._drawn(self._slice(step)) for step in range(len(self))]
+        drawn = [self._drawn(step) for step in range(len(self))]
         if self._workers is not None:
             return (self._finish(sample) for sample in self._workers.batches(drawn))
         return (self._make(each) for each in drawn)
 
     def batch(self, step: int) -> Sample:
         """This rank's part of batch `step` of the current epoch."""
-        return self._make(self._drawn(self._slice(step)))
+        return self._make(self._drawn(step))
 
     def whole(self, step: int) -> Sample:
         """Batch `step` of the current epoch with the parts of all ranks."""
-        start = step * self.batch_size
-        every = slice(start, start + self.count(step))
-        return self._make(self._drawn(every))
+        return self._make(self._drawn(step, slice(0, self.world_size)))
 
     def bounds(self, step: int) -> list[int]:
         """Places where each rank's share of batch `step` begins, and where the last one ends."""
         count = self.count(step)
         return [count * part // self.world_size for part in range(self.world_size + 1)]
 
-    def _slice(self, step: int) -> slice:
+    def _drawn(self, step: int, ranks: slice | None = None) -> Drawn:
+        ranks = ranks or slice(self.rank, self.rank + 1)
         start, bounds = step * self.batch_size, self.bounds(step)
-        return slice(start + bounds[self.rank], start + bounds[self.rank + 1])
-
-    def _drawn(self, part: slice) -> Drawn:
+        part = slice(start + bounds[ranks.start], start + bounds[ranks.stop])
         return self._order[part], self._uniforms[part]
 
     def _make(self, drawn: Drawn) -> Sample:
@@ -336,7 +323,6 @@ class TensorLoader:
         sample = {key: value.to(self.device) for key, value in sample.items()}
         return {**sample, "image": self._prepare(sample["image"], self.layout)}
 
-    def _generator(self, stream: str) -> torch.Generator:
+    def _generator(self, stream: int) -> torch.Generator:
         # One stream for each use, so that turning one on leaves the others' numbers alone.
-        number = ("order", "augment").index(stream)
-        return torch.Generator().manual_seed(mix_seed(self.seed, self.epoch, number))
+        return torch.Generator().manual_seed(mix_seed(self.seed, self.epoch, stream))
