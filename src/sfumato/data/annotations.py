@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 from xml.etree import ElementTree
 from xml.parsers import expat
 
@@ -20,16 +20,10 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_integer
-from sfumato._core.files import (
-    is_file,
-    open_file,
-    read_bytes,
-    read_text,
-    text_lines,
-)
+from sfumato._core.files import is_file, open_file, read_bytes, read_text, text_lines
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.files import EXTENSIONS, image_size
-from sfumato.data.sources.objects import single_objects
+from sfumato.data.sources.objects import real_boxes, single_objects
 from sfumato.data.sources.tiny_imagenet import padded_boxes
 from sfumato.data.splits import OnBadImage, Shared, bad_rows, image_files, keeps_in_memory, source
 
@@ -206,20 +200,21 @@ def coco_content(file: Path) -> dict[str, list[dict[str, Any]]]:
         if not isinstance(entries, list):
             raise ValueError(f"{file}: needs a list {section!r}")
         for number, entry in enumerate(entries):
-            if not isinstance(entry, dict) or set(keys) - set(entry):
-                raise ValueError(f"{file}: {section}[{number}] needs the keys {sorted(keys)}")
-            for key, kinds in keys.items():
-                if not isinstance(entry[key], kinds):
-                    raise ValueError(
-                        f"{file}: {section}[{number}] has {entry[key]!r} for {key}, which must be "
-                        f"{' or '.join(kind.__name__ for kind in kinds)}"
-                    )
-                if kinds is _NUMBER and not 1 <= entry[key] < _MOST_PIXELS:
-                    raise ValueError(
-                        f"{file}: {section}[{number}] has {entry[key]!r} for {key}, which must be "
-                        "a number of pixels, at least 1"
-                    )
+            _check_entry(f"{file}: {section}[{number}]", entry, keys)
     return content
+
+
+def _check_entry(where: str, entry: object, keys: dict[str, tuple[type, ...]]) -> None:
+    if not isinstance(entry, dict) or set(keys) - set(entry):
+        raise ValueError(f"{where} needs the keys {sorted(keys)}")
+    for key, kinds in keys.items():
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        is_good = isinstance(entry[key], kinds)
+        if is_good and kinds is _NUMBER:
+            expected = "a number of pixels, at least 1"
+            is_good = 1 <= entry[key] < _MOST_PIXELS
+        if not is_good:
+            raise ValueError(f"{where} has {entry[key]!r} for {key}, which must be {expected}")
 
 
 def four_numbers(box: Any, where: str) -> Box:
@@ -261,50 +256,48 @@ def read_openimages(
     check_choice("on_bad_image", on_bad_image, (None, "error", "skip"))
     reader = BoxReader(on_bad_box)
     found: dict[str, AnnotatedImage | None] = {}
-    with _opened(file) as lines:
-        rows = csv.DictReader(_bounded(file, lines))
-        lacking = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
-        if lacking:
-            raise ValueError(f"{file}: has no column {lacking[0]!r}, has {rows.fieldnames}")
-        for row in rows:
-            where = f"{file}, line {rows.line_num}"
-            if any(row[name] is None for name in _COLUMNS):
-                raise ValueError(f"{where}: fewer fields than the heading has")
-            if row.get("IsGroupOf") == "1":
-                reader.found.skipped["groups"] += 1
-                continue
-            if row["ImageID"] not in found:
-                skips = on_bad_image == "skip"
-                found[row["ImageID"]] = _image(root, row["ImageID"], where, reader, skips=skips)
-            image = found[row["ImageID"]]
-            if image is None:
-                reader.found.skipped["boxes of images left out"] += 1
-                continue
-            x1, x2, y1, y2 = _shares(row, where)
-            box = (x1 * image.width, y1 * image.height, x2 * image.width, y2 * image.height)
-            reader.add(image, box, names.get(row["LabelName"], row["LabelName"]), where)
+    rows = csv.DictReader(_csv_lines(file))
+    lacking = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
+    if lacking:
+        raise ValueError(f"{file}: has no column {lacking[0]!r}, has {rows.fieldnames}")
+    for row in rows:
+        where = f"{file}, line {rows.line_num}"
+        if any(row[name] is None for name in _COLUMNS):
+            raise ValueError(f"{where}: fewer fields than the heading has")
+        if row.get("IsGroupOf") == "1":
+            reader.found.skipped["groups"] += 1
+            continue
+        if row["ImageID"] not in found:
+            skips = on_bad_image == "skip"
+            found[row["ImageID"]] = _image(root, row["ImageID"], where, reader, skips=skips)
+        image = found[row["ImageID"]]
+        if image is None:
+            reader.found.skipped["boxes of images left out"] += 1
+            continue
+        try:
+            x1, x2, y1, y2 = (float(row[name]) for name in _COLUMNS[2:])
+        except (TypeError, ValueError):
+            raise ValueError(f"{where}: XMin, XMax, YMin and YMax must be numbers") from None
+        box = (x1 * image.width, y1 * image.height, x2 * image.width, y2 * image.height)
+        reader.add(image, box, names.get(row["LabelName"], row["LabelName"]), where)
     images_found = [image for image in found.values() if image is not None]
     return replace(reader.found, images=images_found)
 
 
-def _opened(file: Path) -> TextIO:
+def _csv_lines(file: Path) -> Iterator[str]:
+    """Lines that the csv module takes: its fields have a longest, and so have ours."""
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file; expected an OpenImages CSV")
-    return TextIOWrapper(open_file(file), "utf-8", newline="")
-
-
-def _bounded(file: Path, lines: TextIO) -> Iterator[str]:
-    """Lines that the csv module takes: its fields have a longest, and so have ours."""
-    try:
-        yield from text_lines(lines, csv.field_size_limit())
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
+    with TextIOWrapper(open_file(file), "utf-8", newline="") as lines:
+        try:
+            yield from text_lines(lines, csv.field_size_limit())
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
 
 
 def class_descriptions(file: Path) -> dict[str, str]:
     """The name of each code (`/m/011k07`); a heading, which newer files have, is left out."""
-    with _opened(file) as lines:
-        rows = {row[0]: row[1] for row in csv.reader(_bounded(file, lines)) if len(row) >= 2}
+    rows = {row[0]: row[1] for row in csv.reader(_csv_lines(file)) if len(row) >= 2}
     rows.pop("LabelName", None)
     return rows
 
@@ -323,14 +316,6 @@ def _image(
             raise
         reader.found.unreadable[str(path)] = str(error)
         return None
-
-
-def _shares(row: dict[str, str], where: str) -> Box:
-    try:
-        x1, x2, y1, y2 = (float(row[name]) for name in ("XMin", "XMax", "YMin", "YMax"))
-    except (TypeError, ValueError):
-        raise ValueError(f"{where}: XMin, XMax, YMin and YMax must be numbers") from None
-    return x1, x2, y1, y2
 
 
 def read_voc(
@@ -482,11 +467,9 @@ def annotated_splits(
     files = [_whole_images(part.images, classes, size) for part in found]
     if keeps_in_memory([each.images for each, _ in files], shared.in_memory):
         files = [(replace(each, images=each.images[:]), labels) for each, labels in files]
-    if keep_others:
-        train, test = (_labelled(*each) for each in files)
-    else:
-        train, test = (_known_only(*each) for each in files)
-    parts = shared.with_test(train, test)
+    parts = shared.with_test(
+        *((_labelled if keep_others else _known_only)(*each) for each in files)
+    )
     return replace(parts, skipped={**found[0].unreadable, **found[1].unreadable})
 
 
@@ -508,10 +491,11 @@ def _whole_images(
     if not chosen:
         raise ValueError("none of the images has an object; read the annotations' report")
     for image in chosen:
-        if image_size(image.path) != (image.width, image.height):
+        width, height = image_size(image.path)
+        if (width, height) != (image.width, image.height):
             raise ValueError(
                 f"{image.path}: annotated as {image.width}x{image.height} pixels, but has "
-                f"{'x'.join(map(str, image_size(image.path)))}; its boxes can't be placed"
+                f"{width}x{height}; its boxes can't be placed"
             )
     number = {name: label for label, name in enumerate(classes)}
     boxes = padded_boxes([[_fitted(box, image, size) for box in image.boxes] for image in chosen])
@@ -519,33 +503,23 @@ def _whole_images(
     for position, image in enumerate(chosen):
         codes = torch.tensor([number.get(label, -1) for label in image.labels])
         box_labels[position, : len(codes)] = codes
-    whole = ArrayDataset(
-        image_files([image.path for image in chosen], size=size),
-        torch.zeros(len(chosen), dtype=torch.int64),
-        tuple(classes),
-        boxes=boxes,
-    )
-    return whole, box_labels
+    images = image_files([image.path for image in chosen], size=size)
+    no_label = torch.zeros(len(chosen), dtype=torch.int64)
+    return ArrayDataset(images, no_label, tuple(classes), boxes=boxes), box_labels
 
 
 def _known_only(whole: ArrayDataset, box_labels: Tensor) -> ArrayDataset:
-    """Samples of the objects whose class is known; -1 marks those that are only painted over."""
-    extra = ArrayDataset(
-        whole.images, whole.labels, (*whole.classes, "other"), whole.index, boxes=whole.boxes
-    )
-    other = torch.where(box_labels < 0, whole.num_classes, box_labels)
-    samples = single_objects(extra, box_labels=other)
-    kept = (samples.labels[:] < whole.num_classes).nonzero()[:, 0]
-    if not len(kept):
+    """Samples of the objects whose class is known."""
+    samples = single_objects(whole, box_labels=box_labels)
+    if not len(samples):
         raise ValueError(f"no object of the classes {list(whole.classes)} is in view")
-    known = samples.subset(kept)
-    return replace(known, classes=whole.classes, index=torch.arange(len(known)))
+    return samples
 
 
 def _labelled(whole: ArrayDataset, box_labels: Tensor) -> ArrayDataset:
     """Whole images with the class of their objects; those with none in view are left out."""
     assert whole.boxes is not None  # of `_whole_images`
-    known = (whole.boxes[..., 2] > whole.boxes[..., 0]) & (box_labels >= 0)
+    known = real_boxes(whole.boxes) & (box_labels >= 0)
     highest = box_labels.where(known, -1).amax(1)
     lowest = box_labels.where(known, whole.num_classes).amin(1)
     mixed = ((highest >= 0) & (lowest != highest)).nonzero()[:, 0]

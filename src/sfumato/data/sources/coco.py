@@ -30,8 +30,7 @@ class ImageFiles(Sequence[Tensor]):
     """Images that are decoded when asked for, none larger than `longest` on its longer side."""
 
     def __init__(self, paths: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> None:
-        self.paths = paths
-        self.sizes = sizes
+        self.paths, self.sizes = paths, sizes
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -147,13 +146,9 @@ def _decodable(part: DetectionDataset, skipped: dict[str, str]) -> DetectionData
     assert isinstance(images, ImageFiles)  # of `read_coco_detection`
     faults = bad_rows(FileTensor.of(images.paths, _READ))
     skipped |= {str(images.paths[row]): reason for row, reason in faults.items()}
-    good = [row for row in range(len(part)) if row not in faults]
-    return replace(
-        part,
-        images=ImageFiles([images.paths[row] for row in good], [images.sizes[row] for row in good]),
-        objects=[part.objects[row] for row in good],
-        scales=[part.scales[row] for row in good],
-    )
+    columns = (images.paths, images.sizes, part.objects, part.scales)
+    good = [[each for row, each in enumerate(column) if row not in faults] for column in columns]
+    return replace(part, images=ImageFiles(*good[:2]), objects=good[2], scales=good[3])
 
 
 def _group(
@@ -173,16 +168,15 @@ def _group(
             continue
         left, top, width, height = four_numbers(each["bbox"], where)
         area = _area(each.get("area"), width * height, where)
-        if not all(map(math.isfinite, (left, top, width, height, area))):
-            bad.append(f"{where} has a number that is not finite: {each['bbox']}, area {area}")
-            continue
         box = [max(left, 0.0), max(top, 0.0)]
         box += [min(left + width, entry["width"]), min(top + height, entry["height"])]
-        if box[2] <= box[0] or box[3] <= box[1]:
+        if not all(map(math.isfinite, (left, top, width, height, area))):
+            bad.append(f"{where} has a number that is not finite: {each['bbox']}, area {area}")
+        elif box[2] <= box[0] or box[3] <= box[1]:
             bad.append(f"{where} has no area inside its image: {each['bbox']}")
-            continue
-        row = (box, number[each["category_id"]], area, bool(each.get("iscrowd", 0)))
-        grouped.setdefault(each["image_id"], []).append(row)
+        else:
+            row = (box, number[each["category_id"]], area, bool(each.get("iscrowd", 0)))
+            grouped.setdefault(each["image_id"], []).append(row)
     return grouped, bad
 
 
@@ -212,10 +206,6 @@ def _area(given: Any, of_box: float, where: str) -> float:
 
 
 def _objects(rows: list[_Row], factor: float) -> Objects:
-    boxes = torch.tensor([row[0] for row in rows], dtype=torch.float32).reshape(-1, 4)
-    return Objects(
-        boxes * factor,
-        torch.tensor([row[1] for row in rows], dtype=torch.int64),
-        torch.tensor([row[2] for row in rows], dtype=torch.float32),
-        torch.tensor([row[3] for row in rows], dtype=torch.bool),
-    )
+    types = (torch.float32, torch.int64, torch.float32, torch.bool)
+    columns = [torch.tensor([row[n] for row in rows], dtype=each) for n, each in enumerate(types)]
+    return Objects(columns[0].reshape(-1, 4) * factor, *columns[1:])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -34,13 +34,13 @@ def load_cub(shared: Shared, *, root: str | Path, size: int = 224) -> DataSplits
         size: side of the square in pixels.
     """
     check_integer("size", size, low=1)
-    return shared.of_archive(root, partial(_read, shared, size), landmark=_LANDMARK)
 
+    def read(found: Path) -> DataSplits:
+        inner = found / "CUB_200_2011"
+        folder = inner if not (found / _LANDMARK).is_file() and inner.is_dir() else found
+        return shared.with_test(*_sets(folder, size))
 
-def _read(shared: Shared, size: int, found: Path) -> DataSplits:
-    inner = found / "CUB_200_2011"
-    folder = inner if not (found / _LANDMARK).is_file() and inner.is_dir() else found
-    return shared.with_test(*_sets(folder, size))
+    return shared.of_archive(root, read, landmark=_LANDMARK)
 
 
 def _sets(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:
@@ -49,8 +49,7 @@ def _sets(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:
     labels = _of_images(folder / "image_class_labels.txt", _integer, files)
     is_train = _of_images(folder / _LANDMARK, _flag, files)
     boxes = _of_images(folder / "bounding_boxes.txt", _box, files)
-    order = sorted(names)
-    places = {number: place for place, number in enumerate(order)}
+    places = {number: place for place, number in enumerate(sorted(names))}
     for image, label in labels.items():
         if label not in places:
             raise ValueError(
@@ -63,13 +62,11 @@ def _sets(folder: Path, size: int) -> tuple[ArrayDataset, ArrayDataset]:
         if not chosen:
             raise ValueError(f"{folder / _LANDMARK}: marks no {part} images")
         paths = [folder / "images" / files[image] for image in chosen]
+        images = image_files(present(paths, folder / "images.txt"), size=size)
+        numbers = torch.tensor([places[labels[image]] for image in chosen])
+        cut = _cut([boxes[image] for image in chosen], paths, size)
         parts.append(
-            ArrayDataset(
-                image_files(present(paths, folder / "images.txt"), size=size),
-                torch.tensor([places[labels[image]] for image in chosen]),
-                tuple(names[number] for number in order),
-                boxes=_cut([boxes[image] for image in chosen], paths, size),
-            )
+            ArrayDataset(images, numbers, tuple(names[each] for each in places), boxes=cut)
         )
     return parts[0], parts[1]
 
@@ -112,10 +109,9 @@ def _of_images(
 ) -> dict[int, Value]:
     """A table that has a line for each image and for nothing else."""
     found = _table(path, read)
-    for image in files:
+    for image in (*files, *found):
         if image not in found:
             raise ValueError(f"{path}: has no line for image {image}, which images.txt lists")
-    for image in found:
         if image not in files:
             raise ValueError(f"{path}: has a line for image {image}, which images.txt has not")
     return found
@@ -152,8 +148,8 @@ def _box(text: str) -> Box:
         x, y, width, height = (float(field) for field in text.split())
     except ValueError:
         raise ValueError("expected x, y, width and height as four numbers") from None
-    if not (0 <= x < float("inf") and 0 <= y < float("inf")):
+    if not (0 <= x < math.inf and 0 <= y < math.inf):
         raise ValueError("a box must begin in the image")
-    if not (0 < width < float("inf") and 0 < height < float("inf")):
+    if not (0 < width < math.inf and 0 < height < math.inf):
         raise ValueError("a box must have a width and a height above 0")
     return x, y, width, height

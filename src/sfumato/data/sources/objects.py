@@ -29,7 +29,8 @@ def single_objects(
     Args:
         dataset: images with boxes (N, B, 4).
         fill: one number in [0, 1] for each channel; None is the mean of these images.
-        box_labels: (N, B) class of each box; None takes the image's label for all of them.
+        box_labels: (N, B) class of each box, -1 for what is painted over in all samples; None takes
+            the image's label for all boxes.
 
     Example:
         >>> images = torch.zeros(1, 1, 16, 16, dtype=torch.uint8)
@@ -44,7 +45,10 @@ def single_objects(
         raise ValueError(
             f"box_labels must be {tuple(boxes.shape[:2])}, one a box, got {tuple(box_labels.shape)}"
         )
-    image, which = real_boxes(boxes).nonzero(as_tuple=True)
+    sampled = real_boxes(boxes)
+    if box_labels is not None:
+        sampled &= box_labels >= 0
+    image, which = sampled.nonzero(as_tuple=True)
     kept = boxes[image, which][:, None]  # (M, 1, 4)
     others = boxes[image].clone()
     others[torch.arange(len(image)), which] = 0.0

@@ -51,19 +51,17 @@ def _read(
     )
     if not wnids:
         raise ValueError(f"{listed}: lists no classes")
-    wnids = wnids if classes is None else _chosen(classes, wnids, listed)
+    if classes is not None:
+        missing = [wnid for wnid in classes if wnid not in wnids]
+        if missing or len(set(classes)) < max(2, len(classes)):
+            raise ValueError(
+                f"classes must be two or more different ones of {listed}, "
+                f"got {missing or list(classes)}"
+            )
+        wnids = sorted(classes)
     names = _class_names(folder / "words.txt", wnids)
     train = _train(folder / "train", wnids, names, size)
     return shared.with_test(train, _val(folder / "val", wnids, names, size))
-
-
-def _chosen(wanted: Sequence[str], wnids: Sequence[str], listed: Path) -> list[str]:
-    missing = [wnid for wnid in wanted if wnid not in wnids]
-    if missing or len(set(wanted)) < max(2, len(wanted)):
-        raise ValueError(
-            f"classes must be two or more different ones of {listed}, got {missing or list(wanted)}"
-        )
-    return sorted(wanted)
 
 
 def _train(
@@ -111,10 +109,8 @@ def _val(
         raise ValueError(
             f"{annotations}: no images of {[wnids[label] for label in sorted(missing)]}"
         )
-    paths = [folder / "images" / name for name in labels]
-    return _dataset(
-        present(paths, annotations), list(labels.values()), list(by_image.values()), classes, size
-    )
+    paths = present([folder / "images" / name for name in labels], annotations)
+    return _dataset(paths, list(labels.values()), list(by_image.values()), classes, size)
 
 
 def _dataset(
