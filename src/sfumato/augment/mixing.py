@@ -7,6 +7,7 @@ takes float images after normalisation; the result may be mollified afterwards.
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Protocol
 
 import torch
@@ -107,8 +108,8 @@ def ricap(
 ) -> tuple[Tensor, Tensor]:
     """Patch crops of four images of the batch together; labels share by area.
 
-    The border point is (W, H) times two numbers from Beta(beta, beta). Each of the four corners
-    shows a random part of a randomly chosen image at its own scale.
+    The border point is (W, H) times two numbers from Beta(beta, beta). Each corner shows a random
+    part of a randomly chosen image at its own scale.
 
     Args:
         beta: of the Beta distribution; small values make one image dominate.
@@ -120,8 +121,7 @@ def ricap(
         >>> bool(torch.isclose(patched[0].mean(), labels[0, 1]))
         True
 
-    Reference: Takahashi et al., "RICAP: Random Image Cropping and Patching", 2018; compared with
-        in the adaptive label smoothing paper.
+    Reference: Takahashi et al., "RICAP: Random Image Cropping and Patching", 2018.
     """
     check_images(images)
     soft_target = soft_labels(target, images, num_classes)
@@ -130,15 +130,14 @@ def ricap(
     across, down = sample_beta(2, beta, beta, generator=generator).tolist()
     column, row = round(across * width), round(down * height)
     patched, labels = torch.empty_like(images), torch.zeros_like(soft_target)
-    for rows in ((0, row), (row, height)):
-        for columns in ((0, column), (column, width)):
-            tall, wide = rows[1] - rows[0], columns[1] - columns[0]
-            who = torch.randperm(len(images), generator=generator, device=device)
-            who = who.to(images.device)
-            top, left = _below(height - tall + 1, generator), _below(width - wide + 1, generator)
-            crop = images[who, :, top : top + tall, left : left + wide]
-            patched[:, :, slice(*rows), slice(*columns)] = crop
-            labels += soft_target[who] * (tall * wide / (height * width))
+    corners = product(((0, row), (row, height)), ((0, column), (column, width)))
+    for rows, columns in corners:
+        tall, wide = rows[1] - rows[0], columns[1] - columns[0]
+        who = torch.randperm(len(images), generator=generator, device=device).to(images.device)
+        top, left = _below(height - tall + 1, generator), _below(width - wide + 1, generator)
+        crop = images[who, :, top : top + tall, left : left + wide]
+        patched[:, :, slice(*rows), slice(*columns)] = crop
+        labels += soft_target[who] * (tall * wide / (height * width))
     return patched, labels
 
 

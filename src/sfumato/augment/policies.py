@@ -58,11 +58,10 @@ def apply_operations(
 def _slices(group: Tensor, at_most: int) -> Iterator[tuple[int, slice]]:
     """Each value of a sorted vector and where it is, in pieces of at most so many."""
     values, counts = group.unique_consecutive(return_counts=True)
-    start = 0
-    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-        for first in range(start, start + count, at_most):
-            yield value, slice(first, min(first + at_most, start + count))
-        start += count
+    ends = counts.cumsum(0).tolist()
+    for value, count, end in zip(values.tolist(), counts.tolist(), ends, strict=True):
+        for first in range(end - count, end, at_most):
+            yield value, slice(first, min(first + at_most, end))
 
 
 def _inverse_motion(
@@ -255,8 +254,8 @@ class ColourJitter:
     """Brightness, contrast and saturation times random factors, in random order.
 
     Args:
-        strength: s of the factors, which are drawn evenly from [max(0, 1 - s), 1 + s]; 0.4 is
-            usual on ImageNet.
+        strength: s of the factors, drawn evenly from [max(0, 1 - s), 1 + s]; 0.4 is usual on
+            ImageNet.
         saturation: False leaves the saturation as it is.
 
     Example:
@@ -265,8 +264,8 @@ class ColourJitter:
         >>> brighter.unique().tolist()
         [120]
 
-    Reference: named among the augmentations of adaptive label smoothing, appendix A; factors and
-        order are those of torchvision's `ColorJitter`, whose hue stays as it is here.
+    Reference: named in adaptive label smoothing, appendix A; as torchvision's `ColorJitter`, whose
+        hue stays as it is here.
     """
 
     strength: float = 0.4
@@ -279,18 +278,12 @@ class ColourJitter:
     @property
     def draws(self) -> int:
         """Uniform numbers of each image: one for the order, one for each factor."""
-        return 1 + self._steps
-
-    @property
-    def _steps(self) -> int:
-        return len(_OPERATIONS) if self.saturation else len(_OPERATIONS) - 1
+        return 4 if self.saturation else 3
 
     def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
         _check(images, uniforms, self.draws)
-        orders = torch.tensor(list(permutations(range(self._steps))))
-        which = (uniforms[:, 0] * len(orders)).long().clamp(max=len(orders) - 1)
-        order = orders[which]  # (N, steps)
+        orders = torch.tensor(list(permutations(range(self.draws - 1))))
+        order = orders[_pick(uniforms[:, 0], len(orders))]  # (N, steps)
         low = max(-1.0, -self.strength)
         amounts = low + uniforms[:, 1:].double() * (self.strength - low)
         for choice in order.unbind(1):
@@ -305,7 +298,8 @@ class PixelPolicy(Protocol):
     @property
     def draws(self) -> int: ...
 
-    def apply(self, images: Tensor, uniforms: Tensor) -> Tensor: ...
+    def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
 
 
 @dataclass(frozen=True)
@@ -336,7 +330,6 @@ class RandAugment:
         return 2 * self.num_ops
 
     def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
         _check(images, uniforms, self.draws)
         level = torch.full((len(images),), self.magnitude / 30, dtype=torch.float64)
         for which, sign in _columns(uniforms, 2):
@@ -360,7 +353,6 @@ class TrivialAugment:
     draws: ClassVar[int] = 3
 
     def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
         _check(images, uniforms, self.draws)
         which, strength, sign = uniforms.unbind(1)
         choice = _pick(which, len(TRIVIALAUGMENT_SPACE))
@@ -377,16 +369,11 @@ class AutoAugment:
     draws: ClassVar[int] = 5
 
     def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
         _check(images, uniforms, self.draws)
         names = list(AUTOAUGMENT_SPACE)
-        table = torch.tensor(
-            [
-                [(names.index(name), probability, level / 9) for name, probability, level in steps]
-                for steps in AUTOAUGMENT_POLICIES
-            ],
-            dtype=torch.float64,
-        )
+        steps = [step for policy in AUTOAUGMENT_POLICIES for step in policy]
+        rows = [(names.index(name), probability, level / 9) for name, probability, level in steps]
+        table = torch.tensor(rows, dtype=torch.float64).view(-1, 2, 3)
         policy = table[_pick(uniforms[:, 0], len(table))]  # (N, 2, 3)
         for step, (chance, sign) in enumerate(_columns(uniforms[:, 1:], 2)):
             choice, probability, level = policy[:, step].unbind(1)
@@ -404,8 +391,8 @@ class AugMix:
         width: number of chains.
 
     Reference: Hendrycks et al., "AugMix", 2020.
-    Differs: torchvision cuts the mixture off to whole numbers, which darkens every image by half
-        a grey level on average; here it is rounded.
+    Differs: torchvision cuts the mixture off to whole numbers, which darkens every image; here it
+        is rounded.
     """
 
     severity: int = 3
@@ -420,7 +407,6 @@ class AugMix:
         return 1 + self.width * (2 + 3 * 3)
 
     def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
         _check(images, uniforms, self.draws)
         share, exponents, depths, steps = uniforms.split(
             [1, self.width, self.width, 9 * self.width], dim=1

@@ -1,10 +1,7 @@
 """Augmentation recipes, the names that study files have for them, and what wraps a recipe.
 
-`CopiedSamples` gives several copies of each image in one batch: the likelihood of a label averaged
-over K augmentations of its image needs all K in one batch. `split_copies` brings what the network
-says about them into the form (K, N) that the estimators of `sfumato.labels` average over
-(`jensen_log_likelihood` and its siblings). `LabelledAugment` makes labels from what a crop leaves
-of the object.
+A likelihood averaged over K augmentations of an image needs all K in one batch: `CopiedSamples`
+makes them, and `split_copies` takes what the network says of them apart.
 
 Reference: Heinonen et al., "Robust Classification by Coupling Data Mollification with Label
 Smoothing", 2025, appendix D.
@@ -99,11 +96,9 @@ class Recipe:
 
     @property
     def rotates(self) -> bool:
-        """True if images are turned, so that moved boxes are only bounds."""
         return self._motion.rotates
 
     def corners(self, uniforms: Tensor, height: int, width: int) -> Tensor:
-        """Return the part of its source that each sample shows, as `Augment.corners`."""
         return self._motion.corners(uniforms[:, : self._motion.draws], height, width)
 
     def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample:
@@ -175,8 +170,7 @@ def resized_crop(
 ) -> BatchAugment:
     """`ResizedCrop`, colour jitter, then, on normalised batches, mixing of images and labels.
 
-    Soft labels are those of each image's own crop; a patch brings the label of the crop that it
-    was cut from, weighted by the patch's area, wherever in that crop its object was.
+    Soft labels are of each image's crop; a patch brings that label, weighted by its area.
     """
     crop = ResizedCrop(scale=scale, ratio=ratio, flip=flip, rotation=rotation)
     recipe = Recipe(policy=None if jitter is None else ColourJitter(jitter), resized_crop=crop)
@@ -187,41 +181,36 @@ def resized_crop(
     return crop if jitter is None else recipe
 
 
-def _recipe(
-    name: str,
-    *,
-    flip: bool | None = None,
-    crop: int | None = None,
-    rotation: float | None = None,
-    num_ops: int | None = None,
-    magnitude: int | None = None,
-    severity: int | None = None,
-    width: int | None = None,
-    alpha: float | None = None,
-    jitter: float | None = None,
-) -> Recipe:
-    """One of `RECIPES` with what is given in place of its own numbers."""
-    recipe = replace(RECIPES[name], **_given(flip=flip, crop=crop, rotation=rotation))
-    if isinstance(recipe.policy, RandAugment | AugMix):
-        options = _given(num_ops=num_ops, magnitude=magnitude, severity=severity, width=width)
-        recipe = replace(recipe, policy=replace(recipe.policy, **options))
-    if jitter is not None:
-        recipe = replace(recipe, policy=ColourJitter(jitter))
-    if alpha is None:
-        return recipe
-    return replace(recipe, mixing=_mixing(cast(MixingName, name.removeprefix("fcr+")), alpha))
+# What a study may say of a recipe, beside its name; None keeps the recipe's own.
+_OPTIONS: dict[str, Any] = {
+    "flip": bool,
+    **dict.fromkeys(("crop", "num_ops", "magnitude", "severity", "width"), int),
+    **dict.fromkeys(("rotation", "alpha", "jitter"), float),
+}
 
 
 def _named(name: str, *options: str) -> Callable[..., Recipe]:
-    """`_recipe` of this name, whose signature has flip, crop, rotation and these options."""
+    """A function that makes one of `RECIPES` with other numbers: geometry's and these options."""
+    geometry = ("flip", "crop", "rotation")
 
-    def build(**given: Any) -> Recipe:
-        return _recipe(name, **given)
+    def build(**options: Any) -> Recipe:
+        given = _given(**options)
+        jitter, alpha = given.pop("jitter", None), given.pop("alpha", None)
+        own = {each: given.pop(each) for each in geometry if each in given}
+        recipe = replace(RECIPES[name], **own)
+        if given:  # is of the policy
+            recipe = replace(recipe, policy=replace(cast(Any, recipe.policy), **given))
+        if jitter is not None:
+            recipe = replace(recipe, policy=ColourJitter(jitter))
+        if alpha is None:
+            return recipe
+        return replace(recipe, mixing=_mixing(cast(MixingName, name.removeprefix("fcr+")), alpha))
 
-    own = inspect.signature(_recipe, eval_str=True)
-    kept = [own.parameters[each] for each in ("flip", "crop", "rotation", *options)]
     # What a study may say is read from the signature.
-    build.__signature__ = own.replace(parameters=kept)  # type: ignore[attr-defined]
+    parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY, default=None)
+    names = (*geometry, *options)
+    said = [parameter(each, annotation=_OPTIONS[each] | None) for each in names]
+    build.__signature__ = inspect.Signature(said)  # type: ignore[attr-defined]
     return build
 
 
@@ -248,9 +237,8 @@ def mixes(spec: Any) -> bool:
         >>> mixes("fcr+mixup"), mixes({"name": "resized_crop"})
         (True, False)
     """
-    name, mixing = spec, None
-    if isinstance(spec, dict):
-        name, mixing = spec.get("name"), spec.get("mixing")
+    given = spec if isinstance(spec, dict) else {"name": spec}
+    name, mixing = given.get("name"), given.get("mixing")
     recipe = RECIPES.get(name) if isinstance(name, str) else None
     return mixing not in (None, "none") or (recipe is not None and recipe.mixing is not None)
 
@@ -275,13 +263,6 @@ class CopiedSamples:
     Args:
         augment: what is done to each copy; None leaves the copies alike.
         copies: K, how many of each. Row k N + n of a batch is copy k of sample n.
-
-    Example:
-        >>> from sfumato.augment import Augment
-        >>> sample = {"image": torch.zeros(2, 3, 8, 8, dtype=torch.uint8)}
-        >>> copied = CopiedSamples(Augment(), 3)
-        >>> copied.apply(sample, torch.rand(2, copied.draws))["image"].shape
-        torch.Size([6, 3, 8, 8])
     """
 
     augment: BatchAugment | None
@@ -323,8 +304,7 @@ def repeat_samples(images: Tensor, target: Tensor, copies: int) -> tuple[Tensor,
     check_integer("copies", copies, low=1)
     if len(images) != len(target):
         raise ValueError(f"target must hold {len(images)} entries, got {len(target)}")
-    repeated = (tensor.repeat(copies, *(1,) * (tensor.ndim - 1)) for tensor in (images, target))
-    return next(repeated), next(repeated)
+    return torch.cat([images] * copies), torch.cat([target] * copies)
 
 
 def split_copies(values: Tensor, copies: int) -> Tensor:
@@ -355,7 +335,7 @@ class ObjectnessLabels:
 
     Args:
         beta: 1 full adaptive smoothing, 0 hard labels (Eq. 6). Below (C - 1) / C the true class
-            keeps the largest share, however small its object.
+            keeps the largest share.
         by: measure the object by its "box" (the paper's) or by its "mask".
         absent: label where nothing is left of the object, as in `objectness_labels`.
     """
@@ -374,8 +354,8 @@ class ObjectnessLabels:
 class LabelledAugment:
     """An augmentation whose samples carry a `soft_label` (N, num_classes) beside their `label`.
 
-    Boxes are measured where they are exact: after the crop, or, where the crop is turned, before
-    it, inside the turned window. Samples marked as `context` get uniform labels whatever the rest.
+    Boxes are measured after the crop, or, where it is turned, before it, inside the turned window.
+    Samples marked as `context` get uniform labels whatever the rest.
     """
 
     num_classes: int
@@ -388,7 +368,6 @@ class LabelledAugment:
 
     @property
     def cuts_originals(self) -> bool:
-        """True if it shows parts at full size, which are best cut from files."""
         return bool(getattr(self.inner, "cuts_originals", False))
 
     def apply(self, sample: Sample, uniforms: Tensor, *, void: int | None = None) -> Sample:
@@ -399,11 +378,9 @@ class LabelledAugment:
             moved = self.inner.apply(source, uniforms, void=void)
         soft_label = torch.nn.functional.one_hot(moved["label"], self.num_classes).float()
         if isinstance(self.labels, ObjectnessLabels):
-            beta, absent = self.labels.beta, self.labels.absent
-            moved = {**moved, "objectness": self._objectness(source, moved, uniforms)}
-            soft_label = objectness_labels(
-                soft_label, moved["objectness"], beta=beta, absent=absent
-            )
+            share, how = self._objectness(source, moved, uniforms), self.labels
+            moved = {**moved, "objectness": share}
+            soft_label = objectness_labels(soft_label, share, beta=how.beta, absent=how.absent)
         elif self.labels is not None:
             soft_label = self._labelled(moved, self.labels)
         if "context" in moved:
@@ -411,10 +388,9 @@ class LabelledAugment:
         return {**moved, "soft_label": soft_label}
 
     def _unused(self) -> tuple[str, ...]:
-        if isinstance(self.labels, ObjectnessLabels) and self.labels.by == "mask":
-            return ("objectness",)
-        is_by_box = self.labels is None or isinstance(self.labels, ObjectnessLabels)
-        return ("objectness", "masks") if is_by_box else ("objectness",)
+        """Annotations that need not move: masks are for functions and for objectness by mask."""
+        by_box = self.labels is None or getattr(self.labels, "by", None) == "box"
+        return ("objectness", "masks") if by_box else ("objectness",)
 
     def _labelled(self, sample: Sample, label: LabelSample) -> Tensor:
         found, expected = label(sample), (len(sample["label"]), self.num_classes)

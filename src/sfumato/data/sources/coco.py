@@ -146,7 +146,7 @@ def _decodable(part: DetectionDataset, skipped: dict[str, str]) -> DetectionData
     assert isinstance(images, ImageFiles)  # of `read_coco_detection`
     faults = bad_rows(FileTensor.of(images.paths, _READ))
     skipped |= {str(images.paths[row]): reason for row, reason in faults.items()}
-    columns = (images.paths, images.sizes, part.objects, part.scales)
+    columns: list[Sequence[Any]] = [images.paths, images.sizes, part.objects, part.scales]
     good = [[each for row, each in enumerate(column) if row not in faults] for column in columns]
     return replace(part, images=ImageFiles(*good[:2]), objects=good[2], scales=good[3])
 
