@@ -72,20 +72,15 @@ class CropWindow:
 
     def to_source(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Map points of the output, in sides from its middle, to the image; (N, *shape)."""
+        parts = (self.flip, self.angle, *self.size.unbind(1), *self.centre.unbind(1))
         extra = (1,) * x.ndim
-        flip, angle = self.flip.view(-1, *extra), self.angle.view(-1, *extra)
-        width, height = (part.view(-1, *extra) for part in self.size.unbind(1))
+        flip, angle, width, height, left, top = (part.view(-1, *extra) for part in parts)
         across, down = torch.where(flip, -x, x) * width, y * height
         cos, sin = angle.cos(), angle.sin()
-        left, top = (part.view(-1, *extra) for part in self.centre.unbind(1))
         return left + cos * across + sin * down, top + cos * down - sin * across
 
     def grid(self, height: int, width: int) -> Tensor:
-        """Map each of `height` x `width` pixels to its source, as `grid_sample` wants it.
-
-        Shape:
-            (N, height, width, 2), from -1 to 1 over the image.
-        """
+        """(N, height, width, 2), source of each pixel for `grid_sample`: -1 to 1 over the image."""
         device = self.angle.device
         x = (torch.arange(width, device=device) + 0.5) / width - 0.5
         y = (torch.arange(height, device=device) + 0.5) / height - 0.5
@@ -108,11 +103,10 @@ class _Motion:
 class Augment:
     """Random horizontal flip, shift ("crop with padding") and rotation, drawn for each sample.
 
-    Flip and crop are one gather of pixels; with rotation, all three are one bilinear sampling,
-    so that corners turned into view show the image where there is some, not an extra border.
-    Masks move by the nearest pixel, boxes by the bounding box of their moved
-    corners, clipped to the image; a box that leaves the image becomes all zeros. `objectness` is
-    measured again on the moved mask.
+    Flip and crop are one gather of pixels; with rotation, all three are one bilinear sampling, so
+    that corners turned into view show the image where there is some. Masks move by the nearest
+    pixel, boxes by the bounding box of their moved corners, clipped to the image; a box that leaves
+    the image becomes all zeros. `objectness` is measured again on the moved mask.
 
     Args:
         flip: mirror each image with probability 1/2.
@@ -213,17 +207,17 @@ class Augment:
         fill: int,
         mode: Literal["nearest", "bilinear"] = "nearest",
     ) -> Tensor:
-        if self.rotation:
-            reflect = self.padding == "reflect"
-            return sample_at(
-                images,
-                _grid(motion, *images.shape[-2:], reflect=reflect),
-                mode=mode,
-                padding="reflection" if reflect else "zeros",
-                fill=fill,
-                align_corners=reflect,  # reflection at pixel centres, as in `_reflected`
-            )
-        return _gather(images, motion, self.padding == "reflect", fill)
+        reflect = self.padding == "reflect"
+        if not self.rotation:
+            return _gather(images, motion, reflect, fill)
+        return sample_at(
+            images,
+            _grid(motion, *images.shape[-2:], reflect=reflect),
+            mode=mode,
+            padding="reflection" if reflect else "zeros",
+            fill=fill,
+            align_corners=reflect,  # reflection at pixel centres, as in `_reflected`
+        )
 
 
 def _gather(images: Tensor, motion: _Motion, reflect: bool, fill: int) -> Tensor:
@@ -252,9 +246,8 @@ def _reflected(position: Tensor, size: int) -> Tensor:
 def _to_source(motion: _Motion, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Map points of the output, in pixels from the centre, to the source; (N, *shape) each."""
     extra = (1,) * x.ndim
-    flip, down, right, angle = (
-        part.view(-1, *extra) for part in (motion.flip, motion.down, motion.right, motion.angle)
-    )
+    parts = (motion.flip, motion.down, motion.right, motion.angle)
+    flip, down, right, angle = (part.view(-1, *extra) for part in parts)
     cos, sin = angle.cos(), angle.sin()
     source_x = cos * x + sin * y - right
     return torch.where(flip, -source_x, source_x), cos * y - sin * x - down
@@ -263,12 +256,11 @@ def _to_source(motion: _Motion, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def _grid(motion: _Motion, height: int, width: int, *, reflect: bool) -> Tensor:
     """Map each pixel to its source in `grid_sample`'s coordinates, (N, H, W, 2)."""
     device = motion.angle.device
-    x = torch.arange(width, device=device) + (0.5 - width / 2)  # (W,) from the centre
-    y = (torch.arange(height, device=device) + (0.5 - height / 2))[:, None]  # (H, 1)
-    source_x, source_y = _to_source(motion, x.expand(height, width), y.expand(height, width))
-    border = 1 if reflect else 0
-    scale = torch.tensor([width - border, height - border], device=device) / 2
-    return torch.stack((source_x, source_y), -1) / scale
+    x = torch.arange(width, device=device) + (0.5 - width / 2)  # from the centre
+    y = torch.arange(height, device=device) + (0.5 - height / 2)
+    source = _to_source(motion, x.expand(height, width), y[:, None].expand(height, width))
+    scale = torch.tensor([width - reflect, height - reflect], device=device) / 2
+    return torch.stack(source, -1) / scale
 
 
 def _flip_boxes(boxes: Tensor, motion: _Motion, height: int, width: int) -> Tensor:
@@ -288,18 +280,15 @@ _CORNERS_Y = torch.tensor([-0.5, -0.5, 0.5, 0.5])
 def on_whole_pixels(window: CropWindow, images: Originals) -> CropWindow:
     """The windows with edges on whole pixels of the file, but for files of the stored size.
 
-    Cutting whole pixels is what decoders and scalers do fast; boxes and masks follow the same
-    edges, so that labels are those of the part that is shown.
+    Whole pixels are cut fast, and labels, which follow the same edges, are those of what is shown.
     """
     first = (window.centre - window.size / 2).round()
     last = torch.maximum((window.centre + window.size / 2).round(), first + 1).minimum(window.frame)
     first = torch.minimum(first, last - 1)
     stays = images.is_stored_size[:, None]
-    return dataclasses.replace(
-        window,
-        centre=torch.where(stays, window.centre, (first + last) / 2),
-        size=torch.where(stays, window.size, last - first),
-    )
+    centre = torch.where(stays, window.centre, (first + last) / 2)
+    size = torch.where(stays, window.size, last - first)
+    return dataclasses.replace(window, centre=centre, size=size)
 
 
 def cut_windows(
@@ -320,8 +309,7 @@ def cut_windows(
     sampled = (~is_part).nonzero()[:, 0]
     if len(sampled):
         grid = _grid_in_regions(window, regions, height, width)[sampled]
-        pixels = sample_at(shown[sampled], grid, mode="bilinear", padding=padding)
-        shown[sampled] = pixels
+        shown[sampled] = sample_at(shown[sampled], grid, mode="bilinear", padding=padding)
     return shown
 
 
@@ -341,8 +329,6 @@ def _grid_in_regions(window: CropWindow, regions: Tensor, height: int, width: in
     """The windows' grids, from -1 to 1 over the regions."""
     grid = window.grid(height, width)
     low, sides = regions[:, :2], regions[:, 2:] - regions[:, :2]
-    if bool((sides == window.frame).all()):
-        return grid
     pixels = (grid + 1) / 2 * window.frame[:, None, None]
     inside = (pixels - low[:, None, None]) / sides[:, None, None] * 2 - 1
     is_whole = (sides == window.frame).all(1)
@@ -355,9 +341,9 @@ class ResizedCrop:
 
     The part has a share of the image's area drawn evenly from `scale` and an aspect drawn evenly
     on a logarithmic scale from `ratio`, cut to the image where it is longer than that; its place
-    is drawn evenly. It may start between two pixels. Images are sampled bilinearly, masks and
-    segmentation masks by the nearest pixel; boxes become the bounding boxes of what is left of
-    them (zeros where nothing is). `objectness` is measured again on the mask.
+    is drawn evenly. Images are sampled bilinearly, masks and segmentation masks by the nearest
+    pixel; boxes become the bounding boxes of what is left of them (zeros where nothing is).
+    `objectness` is measured again on the mask.
 
     Args:
         scale: least and largest share of the area that is shown.
@@ -366,10 +352,9 @@ class ResizedCrop:
         rotation: largest angle in degrees, either way; what is turned into view from outside of
             the image is black. 0 is off.
 
-    Where images are decoded from files when they are needed, parts are cut from the files: what is
-    shown then starts and ends on whole pixels of the file (unless it is turned) and is brought to
-    full size by one antialiased bilinear scaling. A file that has the very size of the data set's
-    images is treated as those are.
+    From image files, parts are cut in the file's own pixels: what is shown starts and ends on whole
+    pixels (unless it is turned) and is scaled once, antialiased. A file of the very size of the
+    data set's images is treated as one in memory.
 
     Example:
         >>> images = torch.arange(16, dtype=torch.uint8).reshape(1, 1, 4, 4)
@@ -380,9 +365,8 @@ class ResizedCrop:
         tensor([[[0., 0., 2., 4.]]])
 
     Differs: torchvision's RandomResizedCrop draws up to ten times until a part fits, then takes
-        the centre, and starts on whole pixels. Here one draw is cut to the image, so that all
-        samples of a batch take the same steps. The outermost half pixel blends with what lies
-        beyond the part.
+        the centre, and starts on whole pixels. Here one draw is cut to the image and may start
+        between two pixels. The outermost half pixel blends with what lies beyond the part.
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
@@ -440,12 +424,11 @@ class ResizedCrop:
         return moved
 
     def _maps(self, sample: Sample, grid: Tensor, void: int | None) -> Sample:
-        maps = {}
+        maps, padding = {}, self._padding
         if "masks" in sample:
-            masks = sample["masks"][:, None]
-            maps["masks"] = sample_at(masks, grid, padding=self._padding)[:, 0]
+            maps["masks"] = sample_at(sample["masks"][:, None], grid, padding=padding)[:, 0]
         if has_label_maps(sample):
-            label, padding = sample["label"][:, None], self._padding
+            label = sample["label"][:, None]
             maps["label"] = sample_at(label, grid, padding=padding, fill=void or 0)[:, 0]
         return maps
 
@@ -498,9 +481,8 @@ class RandomWindow:
 
     The image is magnified by s, log-uniform in `scale`, and a window of `height` x `width` taken
     from it. Where the window is smaller than the magnified image it lies inside; where it is
-    larger, the image lies inside it, and what is outside is black, with the label `void`. Pixels
-    are bilinear, labels those of the nearest pixel. At a scale of exactly 1 all are copied as
-    they are.
+    larger, what is outside is black, with the label `void`. Pixels are bilinear, labels those of
+    the nearest pixel; at a scale of exactly 1 all are copied.
 
     Args:
         flip: mirror each image with probability 1/2.
@@ -601,8 +583,8 @@ class RandomWindow:
 def remove_objects(images: Tensor, boxes: Tensor, *, fill: Sequence[float]) -> Tensor:
     """Fill the boxes with the mean colour, so that only the context is left.
 
-    A pixel that a box touches is filled: table 1 of Krothapalli and Abbott, Adaptive Label
-    Smoothing, 2020. `sfumato.metrics.context_scores` says if a model still claims to see an object.
+    A pixel that a box touches is filled. `sfumato.metrics.context_scores` says if a model still
+    claims to see an object.
 
     Args:
         images: uint8, or floating point in [0, 1].
@@ -617,6 +599,8 @@ def remove_objects(images: Tensor, boxes: Tensor, *, fill: Sequence[float]) -> T
         >>> boxes = torch.tensor([[[4.0, 4.0, 8.0, 12.0], [0.0, 0.0, 0.0, 0.0]]])
         >>> remove_objects(images, boxes, fill=(0.5,)).sum()
         tensor(16.)
+
+    Reference: Krothapalli and Abbott, Adaptive Label Smoothing, 2020, table 1.
     """
     check_unit_images(images)
     if boxes.ndim != 3 or boxes.shape[::2] != (len(images), 4):

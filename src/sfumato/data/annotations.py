@@ -503,9 +503,9 @@ def _whole_images(
     for position, image in enumerate(chosen):
         codes = torch.tensor([number.get(label, -1) for label in image.labels])
         box_labels[position, : len(codes)] = codes
-    images = image_files([image.path for image in chosen], size=size)
+    files = image_files([image.path for image in chosen], size=size)
     no_label = torch.zeros(len(chosen), dtype=torch.int64)
-    return ArrayDataset(images, no_label, tuple(classes), boxes=boxes), box_labels
+    return ArrayDataset(files, no_label, tuple(classes), boxes=boxes), box_labels
 
 
 def _known_only(whole: ArrayDataset, box_labels: Tensor) -> ArrayDataset:
