@@ -24,7 +24,6 @@ from sfumato.augment.protocol import Originals, Sample
 
 
 def has_label_maps(sample: Sample) -> bool:
-    """True if labels are maps (N, H, W), which move with the pixels."""
     return "label" in sample and sample["label"].ndim == 3
 
 
@@ -137,7 +136,6 @@ class Augment:
 
     @property
     def rotates(self) -> bool:
-        """True if images are turned, so that moved boxes are only bounds."""
         return self.rotation > 0
 
     def corners(self, uniforms: Tensor, height: int, width: int) -> Tensor:
@@ -147,7 +145,6 @@ class Augment:
         return torch.stack((source_x + width / 2, source_y + height / 2), -1)
 
     def __call__(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images alone, with numbers from `generator` (on the CPU)."""
         uniforms = torch.rand(len(images), self.draws, generator=generator)
         return self.apply({"image": images}, uniforms)["image"]
 
@@ -326,7 +323,6 @@ def _regions(window: CropWindow, whole: Tensor) -> Tensor:
 
 
 def _grid_in_regions(window: CropWindow, regions: Tensor, height: int, width: int) -> Tensor:
-    """The windows' grids, from -1 to 1 over the regions."""
     grid = window.grid(height, width)
     low, sides = regions[:, :2], regions[:, 2:] - regions[:, :2]
     pixels = (grid + 1) / 2 * window.frame[:, None, None]
@@ -390,11 +386,9 @@ class ResizedCrop:
 
     @property
     def rotates(self) -> bool:
-        """True if the parts shown are turned, so that moved boxes are only bounds."""
         return self.rotation > 0
 
     def __call__(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Images alone, with numbers from `generator` (on the CPU)."""
         uniforms = torch.rand(len(images), self.draws, generator=generator)
         return self.apply({"image": images}, uniforms)["image"]
 

@@ -106,7 +106,6 @@ class BoxReader:
         image.labels.append(label)
 
     def refuse(self, reason: str, message: str) -> None:
-        """Raise, or count under `reason`."""
         if self.on_bad_box == "error":
             raise ValueError(f"{message}. on_bad_box='skip' leaves such out and counts them.")
         self.found.skipped[reason] += 1
@@ -188,7 +187,6 @@ _NEEDED: dict[str, dict[str, tuple[type, ...]]] = {
 
 
 def coco_content(file: Path) -> dict[str, list[dict[str, Any]]]:
-    """The JSON of a COCO file, all entries of which have the keys that readers need."""
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file; expected COCO's instances JSON")
     try:
@@ -218,7 +216,6 @@ def _check_entry(where: str, entry: object, keys: dict[str, tuple[type, ...]]) -
 
 
 def four_numbers(box: Any, where: str) -> Box:
-    """The numbers of a box; `where` says in the error whose box it is."""
     try:
         x, y, width, height = (float(value) for value in box)
     except (TypeError, ValueError, OverflowError):
@@ -456,7 +453,6 @@ def annotated_splits(
     without: Sequence[str] = (),
     keep_others: bool = False,
 ) -> DataSplits:
-    """Splits from the annotations of a training and a test set; see `load_annotated`."""
     for name, part in zip(("training", "test"), found, strict=True):
         if part.skipped or part.clipped:
             warnings.warn(f"{name} annotations: {part.report}", UserWarning, stacklevel=3)
@@ -509,7 +505,6 @@ def _whole_images(
 
 
 def _known_only(whole: ArrayDataset, box_labels: Tensor) -> ArrayDataset:
-    """Samples of the objects whose class is known."""
     samples = single_objects(whole, box_labels=box_labels)
     if not len(samples):
         raise ValueError(f"no object of the classes {list(whole.classes)} is in view")

@@ -64,7 +64,6 @@ def _holder(folder: Path, landmark: str, path: Path) -> Path:
 
 
 def read_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Name and content of files in a tar archive, without unpacking it to disk."""
     held = 0
     with _named(path):
         for stream, member in _members(path):
@@ -77,7 +76,6 @@ def read_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[st
 
 
 def is_archive(path: Path) -> bool:
-    """Tell whether this is a file whose name ends as tar archives do."""
     return path.is_file() and path.name.endswith(ARCHIVES)
 
 

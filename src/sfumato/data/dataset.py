@@ -46,7 +46,6 @@ def channel_statistics(images: Tensor | FileTensor) -> tuple[tuple[float, ...], 
 
 
 def _grey_levels(images: Tensor | FileTensor) -> Tensor:
-    """Count how often each of 256 levels occurs in each channel, (C, 256)."""
     if isinstance(images, FileTensor):
         chosen = images.select(spread_evenly(len(images), _FILES))
         return torch.stack([_grey_levels(part) for part in chosen.split(_AT_A_TIME)]).sum(0)
@@ -173,7 +172,6 @@ class ArrayDataset(Dataset[Sample]):
 
     @property
     def is_labelled(self) -> bool:
-        """True if the classes of the images are known."""
         return self.void != UNLABELLED
 
     @property
@@ -193,7 +191,6 @@ class ArrayDataset(Dataset[Sample]):
         return self.batch(position)
 
     def batch(self, positions: Tensor | int) -> Sample:
-        """The samples at `positions` as one dict of tensors."""
         return {"image": self.images[positions], **self._annotations(positions)}
 
     def batch_to_cut(self, positions: Tensor) -> Sample:
@@ -343,7 +340,6 @@ def input_statistics(train: ArrayDataset) -> Statistics:
 
 
 def check_global_batch(batch_size: int, world_size: int) -> None:
-    """Raise unless every process gets an equal part of a batch."""
     if batch_size % world_size:
         raise ValueError(
             f"batch_size is the global batch and must be a multiple of world_size, "

@@ -161,7 +161,6 @@ class DetectionLoader:
 
 
 def flip_objects(image: Tensor, objects: Objects) -> tuple[Tensor, Objects]:
-    """Image (3, H, W) and boxes, left and right exchanged."""
     left, top, right, bottom = objects.boxes.unbind(1)
     width = image.shape[2]
     boxes = torch.stack([width - right, top, width - left, bottom], 1)

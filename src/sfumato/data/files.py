@@ -157,7 +157,6 @@ def check_bits(image: Image.Image, file: File) -> None:
 
 
 def unreadable(file: File, error: Exception) -> ValueError:
-    """The error of a file that can't be decoded."""
     return ValueError(f"{file}: unreadable image: {error}")
 
 
@@ -181,7 +180,6 @@ class Painting:
         return Painting(self.hidden[rows], self.kept[rows], self.fill)
 
     def moved(self, scale: float, left: float, top: float) -> Painting:
-        """The painting of the same images in other pixels: scaled, then shifted."""
         shift = torch.tensor([left, top, left, top])
 
         def move(boxes: Tensor) -> Tensor:
@@ -191,7 +189,6 @@ class Painting:
         return Painting(move(self.hidden), move(self.kept), self.fill)
 
     def apply(self, images: Tensor) -> Tensor:
-        """The painted images, uint8 (N, C, H, W)."""
         painted = remove_objects(images, self.hidden, fill=self.fill)
         return torch.where(self.kept_pixels(*images.shape[-2:])[:, None], images, painted)
 
@@ -201,7 +198,6 @@ class Painting:
         return remove_objects(blank, self.kept, fill=(1.0,))[:, 0] > 0
 
     def before(self, other: Painting) -> Painting:
-        """This for the first images, then `other`."""
         parts = [self.hidden, other.hidden]
         most = max(part.shape[1] for part in parts)
         parts = [F.pad(part, (0, 0, 0, most - part.shape[1])) for part in parts]
@@ -279,8 +275,6 @@ class OpenedImages:
 
 
 class _Header:
-    """An encoded image whose size is known; its pixels are decoded when asked for."""
-
     def __init__(self, file: File) -> None:
         self.file = file
         try:
@@ -311,7 +305,6 @@ class _Header:
 
 
 def _between(first: int, last: int, scale: float, length: int) -> slice:
-    """The pixels from `first` to `last` in an image that was decoded at another scale."""
     start = min(round(first * scale), length - 1)
     return slice(start, max(start + 1, min(round(last * scale), length)))
 
@@ -379,12 +372,10 @@ class FileTensor:
         return (self[start : start + count] for start in range(0, len(self), count))
 
     def select(self, rows: Tensor) -> FileTensor:
-        """Some of the rows, none of them decoded."""
         paintings = tuple(painting.at(rows) for painting in self.paintings)
         return dataclasses.replace(self, positions=self.positions[rows], paintings=paintings)
 
     def painted(self, painting: Painting) -> FileTensor:
-        """The same rows, with more painted over."""
         return dataclasses.replace(self, paintings=(*self.paintings, painting))
 
     def followed_by(self, other: FileTensor) -> FileTensor:

@@ -40,7 +40,6 @@ class FileList(Sequence[Path]):
 
     @classmethod
     def of(cls, root: Path, names: Sequence[str]) -> FileList:
-        """From the names themselves."""
         # Names of files need not be text.
         encoded = [os.fsencode(name) for name in names]
         joined = np.frombuffer(b"".join(encoded), dtype=np.uint8)
@@ -64,8 +63,6 @@ _PARTS = {"train", "test", "val"}
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of files that class folders hold."""
-
     name: str  # of one file, for messages ("image")
     extensions: Sequence[str]  # in lower case, with the dot
 
@@ -78,7 +75,6 @@ def split_folders(root: Path) -> set[str]:
 
 
 def class_names(root: Path) -> tuple[str, ...]:
-    """The names of the class folders, sorted."""
     return tuple(sorted(folder.name for folder in folders_in(root)))
 
 
@@ -105,7 +101,6 @@ def labelled_names(
 
 
 def class_files(folder: Path, kind: FileKind) -> list[Path]:
-    """The files of one class, sorted by name; anything else in the folder is an error."""
     return [folder / name for name in _file_names(folder, kind)]
 
 
@@ -132,7 +127,6 @@ def _file_names(folder: Path, kind: FileKind) -> list[str]:
 
 
 def folders_in(root: Path) -> list[Path]:
-    """The folders in `root` that hold data."""
     if not root.is_dir():
         raise FileNotFoundError(f"{root.absolute()}: no such folder")
     return [path for path in root.iterdir() if path.is_dir() and not _is_clutter(path)]
@@ -176,7 +170,6 @@ _RECENT_SECONDS = 2.0
 
 
 def cache_folder() -> Path:
-    """The folder of what can be computed anew."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("SFUMATO_CACHE") or Path(base, "sfumato")).expanduser()
 
@@ -203,7 +196,6 @@ def scan_folder(root: Path, classes: tuple[str, ...], kind: FileKind) -> tuple[F
 
 
 def shows_progress() -> bool:
-    """Tell whether somebody looks at standard error, and whether a bar can be drawn."""
     return sys.stderr.isatty() and importlib.util.find_spec("rich") is not None
 
 

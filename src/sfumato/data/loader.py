@@ -89,7 +89,6 @@ class BatchWorkers:
         self._loader: DataLoader[Sample | _Failure] | None = None
 
     def batches(self, drawn: Sequence[Drawn]) -> Iterator[Sample]:
-        """One round."""
         self._round[:] = drawn
         self._loader = self._loader or self._started()
         for found in _until_death(self._loader):
@@ -274,12 +273,10 @@ class TensorLoader:
         self._uniforms = torch.rand(total, draws, generator=self._generator(1))
 
     def __len__(self) -> int:
-        """Number of steps, the same on every rank."""
         total = len(self.dataset)
         return total // self.batch_size if self.drop_last else -(-total // self.batch_size)
 
     def count(self, step: int) -> int:
-        """Number of samples in the global batch `step`."""
         if not 0 <= step < len(self):
             raise IndexError(f"step must be in [0, {len(self)}), got {step}")
         return min(self.batch_size, len(self.dataset) - step * self.batch_size)

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -57,17 +57,16 @@ def stratified_order(labels: Tensor | FileTensor, *, seed: int) -> Tensor:
 
 def amount(name: str, value: float | int, total: int) -> int:
     """A share in [0, 1) of `total`, or a count below `total`, as a count."""
+    count = value
     if isinstance(value, float):
         check_number(name, value, low=0.0)
         if value >= 1:
             raise ValueError(f"{name} must be a share below 1 or an integer count, got {value}")
         count = round(value * total)
-    else:
-        check_integer(name, value, low=0)
-        count = value
+    check_integer(name, count, low=0)
     if count >= total > 0:
         raise ValueError(f"{name}={value} leaves nothing of {total} samples")
-    return count
+    return int(count)
 
 
 class SplitPositions(NamedTuple):
@@ -150,13 +149,11 @@ def as_test_set(dataset: ArrayDataset) -> DataSplits:
 
 
 def check_test_only(where: object, **unused: object) -> None:
-    """Raise where an option is given that cuts a training set, and there is none."""
-    given = {name: value for name, value in unused.items() if value is not None}
+    given = [f"{name}={value}" for name, value in unused.items() if value is not None]
     if given:
-        options = " and ".join(f"{name}={value}" for name, value in given.items())
         raise ValueError(
             f"{where}: is a test set only, of which nothing is trained or validated: remove "
-            f"{options}"
+            f"{' and '.join(given)}"
         )
 
 
@@ -167,8 +164,8 @@ Faults = dict[int, str]
 def without_bad_images(splits: DataSplits) -> DataSplits:
     """The splits less the samples whose files can't be decoded, which `skipped` then lists.
 
-    Every file is decoded, so that no batch and no process meets one later: what is left out does
-    not depend on when it is met. Parts are cut before, and none of them gets others instead.
+    Every file is decoded, so that no batch and no process meets one later. Parts are cut before,
+    and none of them gets other samples instead.
     """
     skipped: dict[str, str] = {}
     parts = []
@@ -179,8 +176,7 @@ def without_bad_images(splits: DataSplits) -> DataSplits:
             raise ValueError(
                 f"no image of the {name} part can be decoded: {next(iter(faults.values()))}"
             )
-        for row, reason in sorted(faults.items()):
-            skipped[_file(part, row)] = reason
+        skipped |= {_file(part, row): reason for row, reason in sorted(faults.items())}
         parts.append(_without(part, faults) if faults else part)
     return DataSplits(*parts, skipped=skipped)
 
@@ -190,13 +186,13 @@ def bad_rows(values: object) -> Faults:
     if not isinstance(values, FileTensor):
         return {}
     kept = _index_of(values)
+    if kept is None:
+        return _looked_at(values)
     with contextlib.suppress(OSError, UnreadableFileError, KeyError, TypeError, ValueError):
-        if kept is not None:
-            return {int(row): str(reason) for row, reason in read_json(kept)["bad"].items()}
-    found = dict(_looked_at(values))
-    if kept is not None:
-        with contextlib.suppress(OSError):
-            write_json(kept, {"bad": {str(row): reason for row, reason in found.items()}})
+        return {int(row): str(reason) for row, reason in read_json(kept)["bad"].items()}
+    found = _looked_at(values)
+    with contextlib.suppress(OSError):
+        write_json(kept, {"bad": {str(row): reason for row, reason in found.items()}})
     return found
 
 
@@ -219,7 +215,7 @@ def _file(part: ArrayDataset, row: int) -> str:
     return f"sample {int(part.index[row])}"
 
 
-def _looked_at(values: FileTensor) -> Iterator[tuple[int, str]]:
+def _looked_at(values: FileTensor) -> Faults:
     def look(row: int) -> str | None:
         try:
             values.read(values.files[int(values.positions[row])])
@@ -227,6 +223,7 @@ def _looked_at(values: FileTensor) -> Iterator[tuple[int, str]]:
             return str(error)
         return None
 
+    found: Faults = {}
     show = shows_progress() and len(values) >= WORTH_KEEPING
     with (
         progress_bar("checking images", len(values), show=show) as bar,
@@ -235,7 +232,8 @@ def _looked_at(values: FileTensor) -> Iterator[tuple[int, str]]:
         for row, reason in enumerate(pool.map(look, range(len(values)))):
             bar.advance()
             if reason is not None:
-                yield row, reason
+                found[row] = reason
+    return found
 
 
 def _index_of(values: FileTensor) -> Path | None:
@@ -266,12 +264,10 @@ MEMORY_LIMIT = 2_000_000_000
 
 
 def image_files(files: Sequence[File], *, size: int | None = None) -> FileTensor:
-    """Image files, at least one, as a tensor that decodes them when needed."""
     return FileTensor.of(files, ReadImage(size))
 
 
 def keeps_in_memory(parts: Iterable[object], in_memory: InMemory) -> bool:
-    """Tell whether the files among `parts`, images or masks, are to be decoded at once."""
     if isinstance(in_memory, bool):
         return in_memory
     return sum(part.num_bytes for part in parts if isinstance(part, FileTensor)) <= MEMORY_LIMIT
@@ -337,13 +333,10 @@ class Shared:
         self, dataset: ArrayDataset, *, test: float | int | None, validation: float | int | None
     ) -> DataSplits:
         """Splits of a source without any; `test` None is 0.2, `validation` None the option."""
-        return divide(
-            dataset,
-            test=0.2 if test is None else test,
-            validation=self.validation if validation is None else validation,
-            limit_train=self.limit_train,
-            seed=self.seed,
-        )
+        test = 0.2 if test is None else test
+        share = self.validation if validation is None else validation
+        cut = partial(divide, limit_train=self.limit_train, seed=self.seed)
+        return cut(dataset, test=test, validation=share)
 
     def held(self, splits: DataSplits) -> DataSplits:
         """The same splits with the pixels of their files decoded at once, if they are to be.
@@ -394,27 +387,18 @@ def source(*names: str, **own_defaults: Any) -> Callable[[Source], Source]:
     They come last in its signature, which the table of components reads, and in its docstring.
     A source may have defaults of its own.
     """
-    usual = Shared(**own_defaults)
+    usual, hints = Shared(**own_defaults), get_type_hints(Shared)
+    option = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+    options = [option(n, default=getattr(usual, n), annotation=hints[n]) for n in names]
 
     def added(load: Source) -> Source:
-        # Evaluated here: `inspect.signature` takes a given signature as it is.
-        own = inspect.signature(load, eval_str=True)
-        hints = get_type_hints(Shared)
-        options = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=getattr(usual, name),
-                annotation=hints[name],
-            )
-            for name in names
-        ]
-
         @wraps(load)
         def loaded(*args: Any, **given: Any) -> DataSplits:
             chosen = {name: given.pop(name) for name in names if name in given}
             return load(replace(usual, **chosen), *args, **given)
 
+        # Evaluated here: `inspect.signature` takes a given signature as it is.
+        own = inspect.signature(load, eval_str=True)
         signature = own.replace(parameters=[*list(own.parameters.values())[1:], *options])
         loaded.__signature__ = signature  # type: ignore[attr-defined]
         lines = "".join(f"        {name}: {_MEANINGS[name]}\n" for name in names)

@@ -60,8 +60,6 @@ def preview(
 
 
 class _Sheet:
-    """A page measured in inches from its top left corner."""
-
     def __init__(self, columns: int) -> None:
         check_matplotlib()
         from matplotlib.figure import Figure
@@ -95,7 +93,6 @@ def _show_image(axes: Axes, samples: ArrayDataset, position: int) -> None:
 
 
 def _show_classes(sheet: _Sheet, samples: ArrayDataset, textures: list[int]) -> None:
-    """A row for each class; a background that is not its habit is named under the image."""
     sheet.text(_MARGIN, 0.5, "Sfumato scenes", size=18, weight="bold")
     subtitle = "ten silhouettes, each at home on its own background; a foreign one is named"
     sheet.text(_MARGIN, 0.75, subtitle, size=9.5, color=_FAINT)
@@ -112,7 +109,6 @@ def _show_classes(sheet: _Sheet, samples: ArrayDataset, textures: list[int]) -> 
 
 
 def _show_morphs(sheet: _Sheet, morphs: ArrayDataset) -> None:
-    """Morphs with the two probabilities that their label was drawn from."""
     top = sheet.bottom + 0.62
     sheet.text(_MARGIN, sheet.bottom + 0.28, "Morphs", size=13, weight="bold")
     subtitle = "the label is drawn with the probabilities shown; the drawn one is orange"

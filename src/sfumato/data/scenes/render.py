@@ -28,7 +28,6 @@ def derive_seed(seed: int, name: str) -> int:
 
 
 def generator_for(seed: int, name: str) -> torch.Generator:
-    """A CPU generator at the start of stream `name` of `seed`."""
     return torch.Generator().manual_seed(derive_seed(seed, name))
 
 
@@ -49,7 +48,6 @@ class Dice:
         return self._rand(shape) * (high - low) + low
 
     def chance(self, probability: Tensor | float) -> Tensor:
-        """(N,) booleans, true with `probability`."""
         return self.uniform() < probability
 
     def another(self, classes: Tensor, num_classes: int) -> Tensor:
@@ -248,13 +246,11 @@ class Scene(NamedTuple):
 
 
 def apply(rows: Rows, function: Callable[[Tensor], Tensor]) -> Rows:
-    """The same parameters with `function` applied to every tensor."""
     parts = [apply(p, function) if isinstance(p, tuple) else function(p) for p in rows]
     return cast(Rows, tuple(parts) if type(rows) is tuple else type(rows)(*parts))
 
 
 def take(rows: Rows, chosen: slice | int | Tensor | tuple[Tensor, int]) -> Rows:
-    """The same parameters for the `chosen` rows only."""
     return apply(rows, lambda values: values[chosen])
 
 
@@ -324,7 +320,6 @@ class Setting(NamedTuple):
 
 
 def draw_setting(dice: Dice, habit: Tensor, context: float) -> Setting:
-    """Draw a background that is the habit of a class with probability `context`."""
     stranger = dice.another(habit, len(CLASSES))
     texture = torch.where(dice.chance(context), habit, stranger)
     hue, value = dice.uniform(), dice.uniform(0.25, 0.6)
@@ -338,7 +333,6 @@ def morph_probability(weight: Tensor) -> Tensor:
 
 
 def _draw_background(dice: Dice, texture: Tensor, hue: Tensor, value: Tensor) -> Background:
-    """A muted two-coloured texture of mean brightness `value`."""
     half_contrast = 0.5 * dice.uniform(*_TEXTURE_CONTRAST)
     saturation = dice.uniform(0.05, 0.35)
     neighbour = hue + dice.uniform(-0.15, 0.15)
@@ -396,7 +390,6 @@ Pattern = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def _triangle(x: Tensor) -> Tensor:
-    """A wave from 1 at the integers down to 0 at the halves."""
     return ((x - x.floor()) * 2.0 - 1.0).abs_()
 
 
@@ -531,7 +524,6 @@ def sensor_noise(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 
 def _centres(size: int) -> Tensor:
-    """Pixel centres along a side of the image, in (-0.5, 0.5)."""
     return (torch.arange(size, dtype=torch.float32) + 0.5) / size - 0.5
 
 

@@ -187,7 +187,6 @@ def bounding_boxes(masks: Tensor) -> Tensor:
 
 
 def check_scene_arguments(*, seed: int, size: int, context: float, noise: float) -> None:
-    """Raise unless the arguments that images and video share are possible."""
     check_integer("seed", seed, low=0)
     check_integer("size", size, low=16, high=512)
     check_number("context", context, low=0.0, high=1.0)
@@ -270,7 +269,6 @@ def load_objects(
 
 
 def _draw(num_samples: int, seed: int, objects: int, context: float) -> tuple[Scene, Tensor]:
-    """The scenes, and how many of their figures are in sight."""
     dice = Dice(num_samples, derive_seed(seed, "objects"))
     count = (dice.uniform() * objects).long().clamp_max(objects - 1) + 1
     classes = [dice.balanced_classes(len(CLASSES))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -120,7 +121,6 @@ def _draw_streams(
 
 
 def _draw_figure(dice: Dice, classes: Tensor, times: Tensor, setting: Setting) -> Figure:
-    """A figure (S, T) that sways, rocks and swells."""
     colour, kind = _hold(draw_figure_colour(dice, setting), times), _hold(classes, times)
     scale = _hold(dice.uniform(_AREA[0] ** 0.5, _AREA[1] ** 0.5), times)
     cosine, sine = cosine_sine(0.5 * ROTATION * _sway(dice, times))
@@ -132,7 +132,6 @@ def _draw_figure(dice: Dice, classes: Tensor, times: Tensor, setting: Setting) -
 
 
 def _hold(values: Tensor, times: Tensor) -> Tensor:
-    """Repeat (S, ...) for every frame: (S, T, ...)."""
     return values.unsqueeze(1).expand(-1, len(times), *values.shape[1:])
 
 
@@ -162,8 +161,8 @@ def load_streams(
 ) -> DataSplits:
     """Independent streams: short ones to train on, and a few at video rate to be tested on.
 
-    Frames of a stream follow each other and carry its number in `stream`, so that predictions may
-    be smoothed along it. All pixels are labelled; the background is the last class.
+    `stream` numbers the streams, so that predictions may be smoothed along each. All pixels are
+    labelled; the background is the last class.
 
     Args:
         train: streams in the training set.
@@ -191,16 +190,9 @@ def load_streams(
     counts = {"train": train, "validation": validation, "test": test}
     made = []
     for name, count, own in split_seeds(counts, seed, " streams"):
-        frames = test_frames if name == "test" else train_frames
-        video = render(frames, streams=count, seed=own)
-        made.append(
-            ArrayDataset(
-                video.frames.flatten(0, 1),
-                video.labels.flatten(0, 1),
-                video.classes,
-                void=VOID,
-                stream=torch.arange(count).repeat_interleave(frames),
-                background=(BACKGROUND,),
-            )
-        )
+        length = test_frames if name == "test" else train_frames
+        frames, labels, classes = render(length, streams=count, seed=own)
+        samples = ArrayDataset(frames.flatten(0, 1), labels.flatten(0, 1), classes, void=VOID)
+        numbers = torch.arange(count).repeat_interleave(length)
+        made.append(replace(samples, stream=numbers, background=(BACKGROUND,)))
     return DataSplits(*made)

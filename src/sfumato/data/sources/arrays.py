@@ -53,9 +53,8 @@ def load_npz(
         labels = tested.labels if tested.is_labelled else torch.zeros_like(tested.labels[:])
         kept = limited_positions(labels, limit_test=shared.limit_test, seed=shared.seed)
         return as_test_set(tested.subset(kept))
-    paths = [Path(train).expanduser(), Path(test).expanduser()]
-    if isinstance(validation, str | Path):
-        paths.append(Path(validation).expanduser())
+    files = [train, test, *([validation] if isinstance(validation, str | Path) else [])]
+    paths = [Path(each).expanduser() for each in files]
     contents = [_read(path) for path in paths]
     classes = _class_names(paths, contents)
     sets = [_dataset(path, arrays, classes) for path, arrays in zip(paths, contents, strict=True)]
@@ -94,9 +93,7 @@ def _read(path: Path, *, labelled: bool = True) -> Arrays:
     for name in ("images", "labels") if labelled else ("images",):
         if name not in arrays:
             raise ValueError(f"{path}: needs the array {name!r}, has {sorted(names)}")
-    labels = arrays.get("labels")
-    if labels is None:
-        return arrays
+    labels = arrays.get("labels", np.zeros(0, dtype=np.int64))
     if labels.dtype.kind not in "iu" or labels.ndim != 1:
         raise TypeError(f"{path}: labels must be integers (N,), got {labels.dtype} {labels.shape}")
     return arrays

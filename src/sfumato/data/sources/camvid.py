@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +125,6 @@ def _void_labels(name: str, area: tuple[int, ...]) -> Picture:
 
 
 def _pictures(root: Path, folder: str) -> list[Path]:
-    """The PNG files of all folders of this name below `root`, sorted by name."""
     found = [path for path in root.rglob("*.png") if path.parent.name == folder]
     return sorted(found, key=lambda path: path.name)
 
@@ -135,23 +135,17 @@ def stream_numbers(stems: Sequence[str]) -> Tensor:
     The name of a frame is its sequence and its number (`0001TP_008550`, `Seq05VD_f00840`); a gap
     is a step longer than the usual one of the sequence.
     """
-    parsed = [_FRAME.match(stem) for stem in stems]
-    names = [
-        stem if found is None else found["sequence"]
-        for stem, found in zip(stems, parsed, strict=True)
-    ]
-    numbers = [0 if found is None else int(found["number"]) for found in parsed]
+    frames = []
+    for stem in stems:
+        found = _FRAME.match(stem)
+        frames.append((found["sequence"], int(found["number"])) if found else (stem, 0))
     usual: dict[str, float] = {}
-    for name in set(names):
-        own = [n for n, other in zip(numbers, names, strict=True) if other == name]
-        steps = np.diff(own)
+    for name in {name for name, _ in frames}:
+        steps = np.diff([number for other, number in frames if other == name])
         # Sequences were filmed at different rates: each has a usual step of its own.
         usual[name] = float(np.median(steps)) if len(steps) else 0.0
-    stream, streams = 0, [0] if stems else []
-    for before in range(len(stems) - 1):
-        after = before + 1
-        step = numbers[after] - numbers[before]
-        if names[after] != names[before] or step > usual[names[after]]:
-            stream += 1
-        streams.append(stream)
-    return torch.tensor(streams, dtype=torch.int64)
+    begins = [0] * len(frames)
+    for place, (before, after) in enumerate(pairwise(frames), 1):
+        is_next = after[0] == before[0] and after[1] - before[1] <= usual[after[0]]
+        begins[place] = int(not is_next)
+    return torch.tensor(begins, dtype=torch.int64).cumsum(0)

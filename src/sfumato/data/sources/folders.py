@@ -84,11 +84,11 @@ def load_folder(
         return shared.held(shared.divide(every, test=share, validation=validation))
     check_split_folders(root, names, IMAGES, validation=validation, test=test)
     classes = listed or _named_by_folders(root / "train")
-    sets = {}
-    for role, name in folder_of_splits(names).items():
+    sets, folders = {}, folder_of_splits(names)
+    for role, name in folders.items():
         labels = val_labels if name == "val" else None
         sets[role] = _read_part(root / name, classes, size, labels)
-    check_same_shape({root / name: sets[role] for role, name in folder_of_splits(names).items()})
+    check_same_shape({root / name: sets[role] for role, name in folders.items()})
     own = sets.get("validation") if validation is None else validation
     return shared.held(shared.with_test(sets["train"], sets["test"], validation=own))
 
@@ -110,8 +110,7 @@ def _with_listed_val(root: Path, names: set[str], listed: dict[str, str] | None)
             f"{root / 'val'}: has folders, and val_labels is for one without: remove val_labels if "
             "they are the classes"
         )
-    has_labels = "test" in names and bool(folders_in(root / "test"))
-    return names if has_labels else names - {"test"}
+    return names if "test" in names and folders_in(root / "test") else names - {"test"}
 
 
 def _read_part(

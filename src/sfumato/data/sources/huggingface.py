@@ -75,7 +75,9 @@ def load_huggingface(
                 f"{path}: has no test split to limit; say test: {shared.limit_test} instead"
             )
         return shared.held(shared.divide(sets["train"], test=test, validation=validation))
-    _check_unused(path, sets, validation, test)
+    for name, value in (("validation", validation), ("test", test)):
+        if value is not None and name in sets:
+            raise ValueError(f"{path}: has its own {name} split; remove {name}={value}")
     check_same_shape({Path(path) / role: each for role, each in sets.items()})
     own = sets.get("validation") if validation is None else validation
     return shared.held(shared.with_test(sets["train"], sets["test"], validation=own))
@@ -157,7 +159,6 @@ def _as_splits(found: Any) -> Mapping[str, Any]:
 def _split_names(
     path: str, there: Sequence[str], train: str, validation: str, test: str
 ) -> dict[str, str]:
-    """Role to the name of its split, for the splits that the set has."""
     if train not in there:
         raise ValueError(f"{path}: has no split {train!r}, it has {list(there)}: say train_split")
     names = {"train": train}
@@ -173,52 +174,40 @@ def _split_names(
     return names
 
 
-def _check_unused(
-    path: str, sets: Mapping[str, object], validation: float | int | None, test: float | int | None
-) -> None:
-    for name, value in (("validation", validation), ("test", test)):
-        if value is not None and name in sets:
-            raise ValueError(f"{path}: has its own {name} split; remove {name}={value}")
-
-
 def _read(
     path: str, splits: Mapping[str, Any], image: str, label: str, size: int | None, cache: _Cache
 ) -> dict[str, ArrayDataset]:
     for each in splits.values():
         for what, column in (("image", image), ("label", label)):
-            _check_column(path, each.column_names, what, column)
+            if column not in each.column_names:
+                hint, columns = nearest(column, each.column_names), list(each.column_names)
+                raise ValueError(
+                    f"{path}: has no column {column!r}{hint}, it has {columns}: say {what}: COLUMN"
+                )
     classes = _class_names(path, splits["train"], label)
     sets = {}
     for role, each in splits.items():
-        labels = _labels(f"{path}, {role}", each[label], classes)
+        where = f"{path}, {role}"
+        labels = _labels(where, each[label], classes)
         if not len(labels):
             raise ValueError(f"{path}: the {role} split is empty")
-        where = f"{path}, {role}"
         pictures = _Pictures(where, _encoded(where, each, image), cache, _root(path))
         sets[role] = ArrayDataset(image_files(pictures, size=size), labels, classes)
     return sets
 
 
-def _check_column(path: str, columns: Sequence[str], what: str, column: str) -> None:
-    if column not in columns:
-        hint = nearest(column, columns)
-        raise ValueError(
-            f"{path}: has no column {column!r}{hint}, it has {list(columns)}: say {what}: COLUMN"
-        )
-
-
 def _class_names(path: str, train: Any, label: str) -> tuple[str, ...]:
     """Those of the set's own classes; of numbers their digits; of strings the sorted ones."""
     names = getattr(train.features[label], "names", None)
-    if names is not None:
-        return tuple(names)
-    values = set(train[label])
-    if all(isinstance(each, str) for each in values):
-        return tuple(sorted(values))
-    if not all(isinstance(each, int) for each in values):
+    values = set(train[label]) if names is None else set()
+    if names is None and all(isinstance(each, str) for each in values):
+        names = sorted(values)
+    elif names is None and all(isinstance(each, int) for each in values):
+        names = map(str, range(max(values) + 1))
+    elif names is None:
         kinds = sorted({type(each).__name__ for each in values})
         raise ValueError(f"{path}: labels must be classes, whole numbers or strings, got {kinds}")
-    return tuple(str(number) for number in range(max(values) + 1))
+    return tuple(names)
 
 
 def _labels(where: str, values: Sequence[Any], classes: tuple[str, ...]) -> Tensor:
@@ -260,10 +249,7 @@ class _Pictures(Sequence[File]):
     """Encoded images, from the table or from the files that it names, read when asked for."""
 
     def __init__(self, where: str, rows: Any, cache: _Cache, root: Path) -> None:
-        self._root = root
-        self._where = where
-        self._rows = rows
-        self._cache = cache
+        self._where, self._rows, self._cache, self._root = where, rows, cache, root
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -84,7 +84,6 @@ def _refuse(given: Mapping[str, Any], keys: tuple[str, ...], why: str) -> None:
 
 
 def _read_all(sets: Mapping[str, Any]) -> dict[str, ArrayDataset]:
-    """All parts with the same classes and images of one shape."""
     read = {name: each for name, each in sets.items() if isinstance(each, ArrayDataset)}
     pairs = {name: _read(each, name) for name, each in sets.items() if name not in read}
     classes = _class_names(sets, [labels for _, labels in pairs.values()])

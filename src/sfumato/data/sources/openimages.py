@@ -111,7 +111,6 @@ def _nodes(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _renamed(
     known: set[str], parents: set[str], merge: Mapping[str, Sequence[str]], exclude: Sequence[str]
 ) -> dict[str, str]:
-    """The new name of each class whose boxes are kept."""
     named = [*(name for several in merge.values() for name in several), *exclude]
     for name in named:
         if name not in known:
@@ -130,7 +129,6 @@ def _renamed(
 
 
 def _relabelled(found: Annotations, renamed: Mapping[str, str]) -> Annotations:
-    """The objects under their new names, without those that have none."""
     for image in found.images:
         pairs = zip(image.boxes, image.labels, strict=True)
         kept = [(box, renamed[label]) for box, label in pairs if label in renamed]

@@ -110,9 +110,8 @@ def _augmented_files(root: Path) -> tuple[list[Path], list[Path]]:
     for path in (listed, labels):
         if not path.exists():
             raise FileNotFoundError(
-                f"{path}: not there; train_list: trainaug needs the list and the "
-                "segmentation masks of "
-                "SBD in VOC's layout, which torchvision does not download"
+                f"{path}: not there; train_list: trainaug needs the list and the segmentation "
+                "masks of SBD in VOC's layout, which torchvision does not download"
             )
     names = [Path(line.split()[0]).stem for line in read_text(listed).splitlines() if line.strip()]
     files = (

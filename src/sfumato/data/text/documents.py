@@ -29,8 +29,6 @@ OPTIONS = ("limit_train", "limit_test", "seed", "vocabulary", "length", "unknown
 
 @dataclass(frozen=True)
 class Documents:
-    """Texts with the number of the class of each."""
-
     texts: Sequence[str]
     labels: Sequence[int]
 
@@ -46,15 +44,17 @@ def _cut(
     train: Documents, num_classes: int, test: Part, validation: Part, shared: Shared
 ) -> tuple[Documents, SplitPositions]:
     """All documents, and which of them are trained, validated and tested on, stratified."""
-    cut = split_positions(
-        torch.tensor(train.labels, dtype=torch.int64),
-        num_classes=num_classes,
-        test=0 if isinstance(test, Documents) else test,
-        validation=0 if isinstance(validation, Documents) else validation,
-        limit_train=shared.limit_train,
-        seed=shared.seed,
+    every, parts = (
+        train,
+        split_positions(
+            torch.tensor(train.labels, dtype=torch.int64),
+            num_classes=num_classes,
+            test=0 if isinstance(test, Documents) else test,
+            validation=0 if isinstance(validation, Documents) else validation,
+            limit_train=shared.limit_train,
+            seed=shared.seed,
+        ),
     )
-    every, parts = train, cut
     for name, part in (("test", test), ("validation", validation)):
         if isinstance(part, Documents):
             parts = parts._replace(**{name: torch.arange(len(part.texts)) + len(every.texts)})
@@ -120,19 +120,14 @@ def load_text_folder(
     """
     root = Path(root).expanduser()
     names = split_folders(root)
-    base = root
+    roles = {"train": ""}
     if names:
         check_split_folders(root, names, TEXTS, validation=validation, test=test)
-        base = root / "train"
-    classes = class_names(base)
-    roles = folder_of_splits(names) if names else {}
-    found = {
-        role: _read_set(root / name, classes, encoding)
-        for role, name in roles.items()
-        if role != "train"
-    }
+        roles = folder_of_splits(names)
+    classes = class_names(root / roles["train"])
+    found = {role: _read_set(root / name, classes, encoding) for role, name in roles.items()}
     return token_splits(
-        _read_set(base, classes, encoding),
+        found["train"],
         classes,
         test=found.get("test", 0.2 if test is None else test),
         validation=found.get("validation", 0.1 if validation is None else validation),
@@ -146,12 +141,10 @@ def _read_set(root: Path, classes: tuple[str, ...], encoding: str) -> Documents:
 
 
 def read_text(path: Path, encoding: str) -> str:
-    """The text of a file."""
     return decode_text(read_bytes(path), encoding, str(path))
 
 
 def decode_text(content: bytes, encoding: str, where: str) -> str:
-    """`read_text` of bytes that were read already."""
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:

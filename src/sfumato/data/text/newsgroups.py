@@ -84,7 +84,6 @@ def _archived(path: Path) -> dict[str, list[_Message]]:
 
 
 def _place(name: str) -> tuple[str, str, str]:
-    """Part, group and number of a message, by the name of its file."""
     *_, part, group, number = ("", "", "", *PurePosixPath(name).parts)
     return part, group, number
 

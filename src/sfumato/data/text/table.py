@@ -57,13 +57,9 @@ def load_table(
         path = Path(given).expanduser()
         return _documents(_read(path, text, label, encoding), classes, path)
 
-    return token_splits(
-        _documents(rows, classes, Path(train)),
-        classes,
-        test=part(test),
-        validation=part(validation),
-        shared=shared,
-    )
+    trained = _documents(rows, classes, Path(train))
+    tested, validated = part(test), part(validation)
+    return token_splits(trained, classes, test=tested, validation=validated, shared=shared)
 
 
 def _documents(rows: _Pairs, classes: list[str], path: Path) -> Documents:

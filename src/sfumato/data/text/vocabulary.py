@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from sfumato._core.checks import check_integer
 from sfumato._core.files import open_arrays, open_file
@@ -71,11 +72,15 @@ class Vocabulary:
         A text without any word that is kept is one unknown word, so that every text has tokens.
         """
         numbers = {word: number for number, word in enumerate(self.words, RESERVED)}
-        rows = [self._row(split_words(text), numbers) for text in texts]
-        tokens = torch.full((len(rows), max(map(len, rows), default=1)), PADDING, dtype=torch.int32)
-        for place, row in enumerate(rows):
-            tokens[place, : len(row)] = torch.tensor(row, dtype=torch.int32)
-        return tokens
+        rows = []
+        for text in texts:
+            words = split_words(text)
+            known = [word for word in words if word in numbers] if self.drop_unknown else words
+            row = [numbers.get(word, UNKNOWN) for word in known[: self.length]] or [UNKNOWN]
+            rows.append(torch.tensor(row, dtype=torch.int32))
+        if not rows:
+            return torch.empty(0, 1, dtype=torch.int32)
+        return pad_sequence(rows, batch_first=True, padding_value=PADDING)
 
     def decode(self, tokens: Tensor) -> str:
         """The words of one text (T,) as a network saw them; an ellipsis for unknown ones.
@@ -86,13 +91,6 @@ class Vocabulary:
         """
         known = ("", "…", *self.words)
         return " ".join(known[token] for token in tokens.tolist() if token != PADDING)
-
-    def _row(self, words: Sequence[str], numbers: dict[str, int]) -> list[int]:
-        if self.drop_unknown:
-            found = [numbers[word] for word in words if word in numbers]
-        else:
-            found = [numbers.get(word, UNKNOWN) for word in words]
-        return found[: self.length] or [UNKNOWN]
 
 
 def most_frequent_words(texts: Iterable[str], size: int) -> tuple[str, ...]:
