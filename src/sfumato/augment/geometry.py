@@ -145,6 +145,7 @@ class Augment:
         return torch.stack((source_x + width / 2, source_y + height / 2), -1)
 
     def __call__(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Images alone, with numbers from `generator` (on the CPU)."""
         uniforms = torch.rand(len(images), self.draws, generator=generator)
         return self.apply({"image": images}, uniforms)["image"]
 
@@ -389,6 +390,7 @@ class ResizedCrop:
         return self.rotation > 0
 
     def __call__(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Images alone, with numbers from `generator` (on the CPU)."""
         uniforms = torch.rand(len(images), self.draws, generator=generator)
         return self.apply({"image": images}, uniforms)["image"]
 

@@ -281,6 +281,7 @@ class ColourJitter:
         return 4 if self.saturation else 3
 
     def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
         _check(images, uniforms, self.draws)
         orders = torch.tensor(list(permutations(range(self.draws - 1))))
         order = orders[_pick(uniforms[:, 0], len(orders))]  # (N, steps)
@@ -330,6 +331,7 @@ class RandAugment:
         return 2 * self.num_ops
 
     def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
         _check(images, uniforms, self.draws)
         level = torch.full((len(images),), self.magnitude / 30, dtype=torch.float64)
         for which, sign in _columns(uniforms, 2):
@@ -353,6 +355,7 @@ class TrivialAugment:
     draws: ClassVar[int] = 3
 
     def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
         _check(images, uniforms, self.draws)
         which, strength, sign = uniforms.unbind(1)
         choice = _pick(which, len(TRIVIALAUGMENT_SPACE))
@@ -369,6 +372,7 @@ class AutoAugment:
     draws: ClassVar[int] = 5
 
     def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
         _check(images, uniforms, self.draws)
         names = list(AUTOAUGMENT_SPACE)
         steps = [step for policy in AUTOAUGMENT_POLICIES for step in policy]
@@ -407,6 +411,7 @@ class AugMix:
         return 1 + self.width * (2 + 3 * 3)
 
     def apply(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        """The augmented images: uint8 (N, C, H, W) and numbers (N, draws) in [0, 1)."""
         _check(images, uniforms, self.draws)
         share, exponents, depths, steps = uniforms.split(
             [1, self.width, self.width, 9 * self.width], dim=1

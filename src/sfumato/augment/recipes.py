@@ -389,7 +389,8 @@ class LabelledAugment:
 
     def _unused(self) -> tuple[str, ...]:
         """Annotations that need not move: masks are for functions and for objectness by mask."""
-        by_box = self.labels is None or getattr(self.labels, "by", None) == "box"
+        how = ObjectnessLabels() if self.labels is None else self.labels
+        by_box = isinstance(how, ObjectnessLabels) and how.by == "box"
         return ("objectness", "masks") if by_box else ("objectness",)
 
     def _labelled(self, sample: Sample, label: LabelSample) -> Tensor:

@@ -48,7 +48,8 @@ def channel_statistics(images: Tensor | FileTensor) -> tuple[tuple[float, ...], 
 def _grey_levels(images: Tensor | FileTensor) -> Tensor:
     if isinstance(images, FileTensor):
         chosen = images.select(spread_evenly(len(images), _FILES))
-        return torch.stack([_grey_levels(part) for part in chosen.split(_AT_A_TIME)]).sum(0)
+        none = torch.zeros(images.shape[1], 256, dtype=torch.float64)
+        return sum(map(_grey_levels, chosen.split(_AT_A_TIME)), none)
     channels = images.unbind(1)
     counted = [torch.bincount(each.reshape(-1), minlength=256).double() for each in channels]
     return torch.stack(counted)
@@ -172,6 +173,7 @@ class ArrayDataset(Dataset[Sample]):
 
     @property
     def is_labelled(self) -> bool:
+        """True if the classes of the images are known."""
         return self.void != UNLABELLED
 
     @property
@@ -191,6 +193,7 @@ class ArrayDataset(Dataset[Sample]):
         return self.batch(position)
 
     def batch(self, positions: Tensor | int) -> Sample:
+        """The samples at `positions` as one dict of tensors."""
         return {"image": self.images[positions], **self._annotations(positions)}
 
     def batch_to_cut(self, positions: Tensor) -> Sample:

@@ -63,6 +63,8 @@ _PARTS = {"train", "test", "val"}
 
 @dataclass(frozen=True)
 class FileKind:
+    """A kind of files that class folders hold."""
+
     name: str  # of one file, for messages ("image")
     extensions: Sequence[str]  # in lower case, with the dot
 
@@ -170,8 +172,11 @@ _RECENT_SECONDS = 2.0
 
 
 def cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("SFUMATO_CACHE") or Path(base, "sfumato")).expanduser()
+    named = os.environ.get("SFUMATO_CACHE")
+    if named:
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "sfumato"
 
 
 def scan_folder(root: Path, classes: tuple[str, ...], kind: FileKind) -> tuple[FileList, Tensor]:
@@ -202,7 +207,8 @@ def shows_progress() -> bool:
 def _last_changes(root: Path, classes: tuple[str, ...]) -> np.ndarray:
     """Times at which each folder's files last came or went, in nanoseconds; 0 for no folder."""
     folders = [root / name for name in ("", *classes)]
-    return np.array([each.stat().st_mtime_ns if each.is_dir() else 0 for each in folders])
+    times = [each.stat().st_mtime_ns if each.is_dir() else 0 for each in folders]
+    return np.array(times, dtype=np.int64)
 
 
 def _read(index: Path, changed: np.ndarray) -> dict[str, np.ndarray] | None:

@@ -273,10 +273,12 @@ class TensorLoader:
         self._uniforms = torch.rand(total, draws, generator=self._generator(1))
 
     def __len__(self) -> int:
+        """Number of steps, the same on every rank."""
         total = len(self.dataset)
         return total // self.batch_size if self.drop_last else -(-total // self.batch_size)
 
     def count(self, step: int) -> int:
+        """Number of samples in the global batch `step`."""
         if not 0 <= step < len(self):
             raise IndexError(f"step must be in [0, {len(self)}), got {step}")
         return min(self.batch_size, len(self.dataset) - step * self.batch_size)
