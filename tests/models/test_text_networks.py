@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sfumato.models import GPCN, gpcn, text_transformer
-from sfumato.models.text import positions
+from sfumato.models import gpcn, text_transformer
+from sfumato.models.text import GPCN, positions
 from sfumato.predictions import MCDropout
 
 Build = Callable[..., nn.Module]

@@ -11,7 +11,7 @@ from sfumato.models.libraries import (
 )
 from sfumato.models.onnx_models import OnnxModel as OnnxModel
 from sfumato.models.resnet import resnet as resnet, resnext as resnext, wide_resnet as wide_resnet
-from sfumato.models.text import GPCN as GPCN, gpcn as gpcn, text_transformer as text_transformer
+from sfumato.models.text import gpcn as gpcn, text_transformer as text_transformer
 from sfumato.models.unet import unet as unet
 from sfumato.models.vgg import allconv as allconv, vgg as vgg
 from sfumato.models.weights import (

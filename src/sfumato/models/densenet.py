@@ -18,6 +18,7 @@ from sfumato.models.layers import (
     Norm,
     SmoothOptions,
     StagedNetwork,
+    check_sizes,
     classifier,
     convolution,
 )
@@ -51,18 +52,15 @@ def densenet(
 ) -> StagedNetwork:
     """A DenseNet without bottlenecks and compression: three blocks of `growth` channels a layer.
 
+    `num_classes`, `in_channels`, `norm`, `head` and `activation` are those of `resnet`.
+
     Args:
         depth: number of weighted layers, 3n + 4 for n layers a block: 40, 100 ...
-        num_classes: number of logits.
         growth: channels that each layer adds; DenseNet-40-12 has 12.
-        in_channels: channels of the images.
-        norm: `batch`, or `group` where batches are small or split between processes.
         smooth: True adds spatial smoothing before both down-samplings; a mapping says where and
             how, see `SmoothOptions`.
         dropout: rate of a dropout layer after each convolution but the first; the paper's 0.2
             without augmentation.
-        head: the classifier; see `sfumato.models.layers`.
-        activation: `relu` or `relu6`.
 
     Example:
         >>> sum(p.numel() for p in densenet(40, num_classes=10).parameters())
@@ -72,8 +70,7 @@ def densenet(
         Huang et al. 2017, Section 3 and Table 2; named in mollification, footnote 2.
     """
     check_integer("depth", depth, low=7)
-    check_integer("growth", growth, low=1)
-    check_integer("in_channels", in_channels, low=1)
+    check_sizes(growth=growth, in_channels=in_channels)
     if (depth - 4) % 3:
         raise ValueError(f"depth must be 3n + 4, as 40 or 100, got {depth}")
     shared = LayerOptions(norm, activation, dropout, smooth)

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfumato._core.checks import check_integer, check_number
+from sfumato._core.checks import check_number
 from sfumato._core.evaluation_mode import evaluating
 from sfumato.features.stages import find_stages, record
-from sfumato.models.layers import StagedNetwork
+from sfumato.models.layers import StagedNetwork, check_sizes
 
 
 class StageMaps(nn.Module):
@@ -24,10 +24,9 @@ class StageMaps(nn.Module):
 
     def __init__(self, classifier: nn.Module, image: Tensor) -> None:
         super().__init__()
+        self.names: list[str] = []
         if isinstance(classifier, StagedNetwork):
-            self.stem: nn.Module = classifier.stem
-            self.stages: nn.Module = classifier.stages
-            self.names: list[str] = []
+            self.stem, self.stages = classifier.stem, classifier.stages
             return
         from torchvision.models.feature_extraction import create_feature_extractor
 
@@ -40,12 +39,10 @@ class StageMaps(nn.Module):
         if self.names:
             found = self.stages(x)
             return [found[name] for name in self.names]
-        maps = []
-        x = self.stem(x)
+        maps = [self.stem(x)]
         for stage in self.stages.children():
-            x = stage(x)
-            maps.append(x)
-        return maps
+            maps.append(stage(maps[-1]))
+        return maps[1:]
 
 
 class PyramidBackbone(nn.Module):
@@ -100,8 +97,7 @@ def faster_rcnn(
     Args:
         classifier: any of our networks, or torchvision's CNNs; its modules are used, not copied.
         num_classes: classes of objects; the background is added as label 0.
-        mean: per channel, on the [0, 1] scale, of the data that the classifier was trained on.
-        std: as `mean`.
+        mean, std: per channel, on the [0, 1] scale, of the data that the classifier was trained on.
         channels: of the pyramid.
         hidden: width of the two layers that judge a proposal.
         finest: smallest stride of the levels.
@@ -132,13 +128,10 @@ def faster_rcnn(
     from torchvision.models.detection.rpn import AnchorGenerator
     from torchvision.ops import MultiScaleRoIAlign
 
-    check_integer("num_classes", num_classes, low=1)
     check_number("anchor_scale", anchor_scale, low=0.0, open_low=True)
     sizes = {"channels": channels, "hidden": hidden, "finest": finest, "proposals": proposals}
-    for name, value in {**sizes, "detections": detections}.items():
-        check_integer(name, value, low=1)
-    # Only the sizes of its maps are looked at.
-    image = torch.zeros(1, 3, 64, 64)
+    check_sizes(num_classes=num_classes, **sizes, detections=detections)
+    image = torch.zeros(1, 3, 64, 64)  # only the sizes of its maps are looked at
     backbone = PyramidBackbone(StageMaps(classifier, image), image, channels, finest)
     if freeze_norm:
         _freeze_norm(backbone.maps)
@@ -189,8 +182,5 @@ def _freeze_norm(module: nn.Module) -> None:
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.BatchNorm2d):
                 fixed = FrozenBatchNorm2d(child.num_features, eps=child.eps)
-                state = child.state_dict()
-                fixed.load_state_dict(
-                    {key: state[key] for key in ("weight", "bias", "running_mean", "running_var")}
-                )
+                fixed.load_state_dict(child.state_dict())
                 setattr(parent, name, fixed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,10 +42,9 @@ class SmoothOptions(TypedDict, total=False):
 class LayerOptions:
     """The choices that all layers of a network share."""
 
-    norm: Norm = "batch"  # `batch`, or `group` where batches are small or split between processes
-    activation: Activation = "relu"  # `relu`, or `relu6` everywhere (Park & Kim 2022, Appendix C.3)
-    dropout: float = 0.0  # rate of the dropout layer in each block; 0 for none
-    # spatial smoothing at the ends of stages; True for the paper's.
+    norm: Norm = "batch"
+    activation: Activation = "relu"  # `relu6` everywhere: Park & Kim 2022, Appendix C.3
+    dropout: float = 0.0
     smooth: bool | SmoothOptions = False
 
     def __post_init__(self) -> None:
@@ -58,15 +58,18 @@ class LayerOptions:
                 "smooth must be True, False or options of Smooth such as {'kernel': (1, 2, 1)}, "
                 f"got {self.smooth!r}"
             )
-        if isinstance(self.smooth, dict):
-            for key in self.smooth:
-                check_choice("key of smooth", key, SmoothOptions.__annotations__)
+        for key in self._smoothing:
+            check_choice("key of smooth", key, SmoothOptions.__annotations__)
+
+    @property
+    def _smoothing(self) -> SmoothOptions:
+        return self.smooth if isinstance(self.smooth, dict) else {}
 
     def smooths(self, stage: int, stages: int, *, usually: bool = True) -> bool:
         """True if a stage ends with a smoothing layer."""
-        if not isinstance(self.smooth, dict) or "stages" not in self.smooth:
+        if "stages" not in self._smoothing:
             return usually and self.smooth is not False
-        named = self.smooth["stages"]
+        named = self._smoothing["stages"]
         if not named or not all(number in range(1, stages + 1) for number in named):
             raise ValueError(
                 f"smooth.stages must be numbers of stages, 1 to {stages} here, got {named!r}"
@@ -79,18 +82,13 @@ class LayerOptions:
 
         ReLU(tanh(ReLU(z))) = ReLU(tanh(z)), Eq. (41)-(42): one pass over the map is saved.
         """
-        options = self.smooth if isinstance(self.smooth, dict) else {}
-        rectifies = options.get("prob", "tanh") != "identity"
-        return self.activation == "relu" and rectifies
+        return self.activation == "relu" and self._smoothing.get("prob", "tanh") != "identity"
 
     def smooth_layer(self, *, inplace: bool) -> OrderedDict[str, nn.Module]:
-        """The layer at the end of a stage that is smoothed, by its name."""
-        given = self.smooth if isinstance(self.smooth, dict) else {}
-        options: dict[str, Any] = {key: each for key, each in given.items() if key != "stages"}
+        options: dict[str, Any] = {k: v for k, v in self._smoothing.items() if k != "stages"}
         return OrderedDict(smooth=Smooth(**options, inplace=inplace))
 
     def dropout_layer(self) -> OrderedDict[str, nn.Module]:
-        """The dropout of a block by its name; empty at rate 0."""
         return OrderedDict(dropout=nn.Dropout(self.dropout)) if self.dropout else OrderedDict()
 
     def activation_layer(self) -> nn.Module:
@@ -104,9 +102,7 @@ class LayerOptions:
     def norm_layer(self, channels: int) -> nn.Module:
         if self.norm == "batch":
             return nn.BatchNorm2d(channels)
-        # Eight groups, or as many as divide the channels.
-        groups = next(g for g in (8, 4, 2, 1) if channels % g == 0)
-        return nn.GroupNorm(groups, channels)
+        return nn.GroupNorm(math.gcd(8, channels), channels)
 
 
 def convolution(
@@ -114,6 +110,12 @@ def convolution(
 ) -> nn.Conv2d:
     """A convolution without bias that keeps the size up to its stride."""
     return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, groups=groups, bias=False)
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raise unless each is a whole number of at least 1."""
+    for name, value in sizes.items():
+        check_integer(name, value, low=1)
 
 
 def begin_convolutions(network: nn.Module) -> None:
@@ -159,11 +161,6 @@ class GlobalMedianPool2d(nn.Module):
 
     Differs: the released code takes the (HW // 2)-th largest value, which for an odd number of
     points is one above the median, and has no answer for a single point.
-
-    Example:
-        >>> import torch
-        >>> GlobalMedianPool2d()(torch.tensor([[[[1.0, 2.0], [3.0, 9.0]]]])).item()
-        3.0
     """
 
     def forward(self, z: Tensor) -> Tensor:
@@ -194,8 +191,7 @@ def classifier(
         head: `gap`, `gmaxp`, `gmedp` (global average, maximum, median pooling, then a linear layer)
             or `mlp` (three linear layers on the whole map, dropout 0.5 between them; or
             `mlp_without_dropout`, since dropout alone makes a network underfit).
-        features: channels of the map.
-        num_classes: number of logits.
+        features, num_classes: channels of the map, and number of logits.
         hidden: width of the two hidden layers of `mlp`; the paper's 4096.
         side: `mlp` reads the map averaged to side x side points.
         activation: of the hidden layers of `mlp`, `relu` or `relu6`.
@@ -205,23 +201,18 @@ def classifier(
     """
     check_choice("head", head, get_args(Head))
     check_integer("num_classes", num_classes, low=2)
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
-    if not reads_the_map(head):
-        pools = {"gap": nn.AdaptiveAvgPool2d(1), "gmaxp": nn.AdaptiveMaxPool2d(1)}
-        layers["pool"] = pools[head] if head in pools else GlobalMedianPool2d()
-        layers["flatten"] = nn.Flatten()
-        layers["linear"] = nn.Linear(features, num_classes)
-        return nn.Sequential(layers)
-    layers["pool"] = nn.AdaptiveAvgPool2d(side)
-    layers["flatten"] = nn.Flatten()
-    inputs = features * side**2
-    for number in (1, 2):
-        layers[f"linear{number}"] = nn.Linear(inputs, hidden)
-        layers[f"activation{number}"] = LayerOptions(activation=activation).activation_layer()
-        if head == "mlp":
-            layers[f"dropout{number}"] = nn.Dropout(0.5)
-        inputs = hidden
-    layers["linear"] = nn.Linear(inputs, num_classes)
+    pools = {"gmaxp": nn.AdaptiveMaxPool2d(1), "gmedp": GlobalMedianPool2d()}
+    average = nn.AdaptiveAvgPool2d(side if reads_the_map(head) else 1)
+    layers = OrderedDict(pool=pools.get(head, average), flatten=nn.Flatten())
+    if reads_the_map(head):
+        features *= side**2
+        for number in (1, 2):
+            layers[f"linear{number}"] = nn.Linear(features, hidden)
+            layers[f"activation{number}"] = LayerOptions(activation=activation).activation_layer()
+            if head == "mlp":
+                layers[f"dropout{number}"] = nn.Dropout(0.5)
+            features = hidden
+    layers["linear"] = nn.Linear(features, num_classes)
     return nn.Sequential(layers)
 
 
@@ -301,43 +292,34 @@ class PreactivationResidual(nn.Module):
 
 
 def residual_block(
-    inputs: int, convs: Sequence[Conv], shared: LayerOptions, *, activate: bool = True
-) -> Residual:
-    """Convolution, norm, activation, ... with one dropout layer before the last convolution."""
+    inputs: int,
+    convs: Sequence[Conv],
+    shared: LayerOptions,
+    *,
+    before: bool = False,
+    activate: bool = True,
+) -> Residual | PreactivationResidual:
+    """Norm and activation behind or before each convolution, and dropout before the last one."""
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     channels = inputs
     for number, conv in enumerate(convs, 1):
         last = number == len(convs)
-        layers.update(shared.dropout_layer() if last else {})
-        layers[f"conv{number}"] = convolution(channels, *conv)
-        layers[f"norm{number}"] = shared.norm_layer(conv.outputs)
-        if not last:
-            layers[f"activation{number}"] = shared.activation_layer()
-        channels = conv.outputs
-    stride = max(conv.stride for conv in convs)
-    shortcut: nn.Module = nn.Identity()
-    if stride > 1 or inputs != channels:
-        shortcut = nn.Sequential(Projection(inputs, channels, stride), shared.norm_layer(channels))
-    activation = shared.activation_layer() if activate else nn.Identity()
-    return Residual(nn.Sequential(layers), shortcut, activation)
-
-
-def preactivation_block(
-    inputs: int, convs: Sequence[Conv], shared: LayerOptions
-) -> PreactivationResidual:
-    """Norm, activation, convolution, ... with one dropout layer before the last convolution."""
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
-    channels = inputs
-    for number, conv in enumerate(convs, 1):
-        if number > 1:
+        if before and number > 1:
             layers[f"norm{number}"] = shared.norm_layer(channels)
             layers[f"activation{number}"] = shared.activation_layer()
-        layers.update(shared.dropout_layer() if number == len(convs) else {})
+        layers.update(shared.dropout_layer() if last else {})
         layers[f"conv{number}"] = convolution(channels, *conv)
         channels = conv.outputs
+        if not before:
+            layers[f"norm{number}"] = shared.norm_layer(channels)
+        if not before and not last:
+            layers[f"activation{number}"] = shared.activation_layer()
+    branch = nn.Sequential(layers)
     stride = max(conv.stride for conv in convs)
     projects = stride > 1 or inputs != channels
-    shortcut = Projection(inputs, channels, stride) if projects else None
-    return PreactivationResidual(
-        shared.norm_layer(inputs), shared.activation_layer(), nn.Sequential(layers), shortcut
-    )
+    projection = Projection(inputs, channels, stride) if projects else None
+    activation = shared.activation_layer() if activate else nn.Identity()
+    if before:
+        return PreactivationResidual(shared.norm_layer(inputs), activation, branch, projection)
+    normed = (projection, shared.norm_layer(channels)) if projection is not None else ()
+    return Residual(branch, nn.Sequential(*normed) if normed else nn.Identity(), activation)

@@ -72,11 +72,7 @@ def _near(name: str, known: list[str]) -> str:
 
 
 def check_weights(name: str, weights: str) -> None:
-    """Raise unless torchvision knows pretrained weights of this name; fetches nothing.
-
-    Example:
-        >>> check_weights("resnet18", "IMAGENET1K_V1")
-    """
+    """Raise unless torchvision knows pretrained weights of this name; fetches nothing."""
     from torchvision import models
 
     known = models.get_model_weights(name)
@@ -86,12 +82,7 @@ def check_weights(name: str, weights: str) -> None:
 
 
 def published_weights(name: str) -> tuple[str, ...]:
-    """Return the names of the weights that torchvision publishes of a model, the oldest first.
-
-    Example:
-        >>> published_weights("resnet50")
-        ('IMAGENET1K_V1', 'IMAGENET1K_V2')
-    """
+    """Return the names of the weights that torchvision publishes of a model, the oldest first."""
     from torchvision import models
 
     return tuple(each.name for each in models.get_model_weights(name))  # DEFAULT is one of them
@@ -103,14 +94,13 @@ def fetch_weights(name: str, weights: str) -> dict[str, Tensor]:
 
     check_weights(name, weights)
     try:
-        found: dict[str, Tensor] = models.get_model(name, weights=weights).state_dict()
+        return models.get_model(name, weights=weights).state_dict()
     except OSError as error:
         raise ConnectionError(
             f"can't fetch the pretrained weights {weights} of torchvision:{name}: {error}. Fetch "
             "them where there is a network and name the file, as weights: FILE.pth, or leave "
             "pretrained out"
         ) from error
-    return found
 
 
 def _builder_options(name: str, image_size: tuple[int, int] | None) -> dict[str, Any]:
@@ -199,12 +189,7 @@ def torchvision_segmentation(
 
 
 def backbone_of(name: str) -> str:
-    """The classifier that a segmentation network is built on.
-
-    Example:
-        >>> backbone_of("deeplabv3_mobilenet_v3_large")
-        'mobilenet_v3_large'
-    """
+    """The classifier that a segmentation network is built on."""
     return name.partition("_")[2]
 
 
@@ -251,7 +236,17 @@ def timm_model(
             f"pixels: {error or type(error).__name__}. It is made for {side} x {side} pixels; "
             f"image_size: {side} in a study enlarges the images"
         ) from error
-    return _pretrained(timm, name, options) if pretrained else model
+    if not pretrained:
+        return model
+    check_timm_weights(name)
+    try:
+        return timm.create_model(name, pretrained=True, **options)
+    except Exception as error:  # of whatever library timm fetches through
+        raise ConnectionError(
+            f"can't fetch the pretrained weights of timm:{name}: {' '.join(str(error).split())}. "
+            "Fetch them where there is a network and name the file, as weights: FILE.safetensors, "
+            "or leave pretrained out"
+        ) from error
 
 
 def check_timm_weights(name: str) -> None:
@@ -267,19 +262,6 @@ def check_timm_weights(name: str) -> None:
             f"timm has {len(tagged)} sets of pretrained weights of {name}, and its default changes "
             f"between versions: name one, as timm:{tagged[0]}; it has {', '.join(tagged)}"
         )
-
-
-def _pretrained(timm: Any, name: str, options: dict[str, Any]) -> nn.Module:
-    check_timm_weights(name)
-    try:
-        model: nn.Module = timm.create_model(name, pretrained=True, **options)
-    except Exception as error:  # of whatever library timm fetches through
-        raise ConnectionError(
-            f"can't fetch the pretrained weights of timm:{name}: {' '.join(str(error).split())}. "
-            "Fetch them where there is a network and name the file, as weights: FILE.safetensors, "
-            "or leave pretrained out"
-        ) from error
-    return model
 
 
 def _timm_with(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from torch import nn
 
@@ -21,9 +21,9 @@ from sfumato.models.layers import (
     StagedNetwork,
     basic_convolutions,
     bottleneck_convolutions,
+    check_sizes,
     classifier,
     convolution,
-    preactivation_block,
     residual_block,
     with_blur_pool,
 )
@@ -93,8 +93,7 @@ def resnet(
     check_choice("depth", depth, _BLOCKS)
     check_choice("stem", stem, get_args(Stem))
     check_choice("kind", kind, get_args(Kind))
-    check_integer("width", width, low=1)
-    check_integer("in_channels", in_channels, low=1)
+    check_sizes(width=width, in_channels=in_channels)
     shared = LayerOptions(norm, activation, dropout, smooth)
     before = kind == "preactivation"
     of_block = _convolutions(depth, kind, width)
@@ -102,8 +101,9 @@ def resnet(
         _BLOCKS[depth], lambda n, stride: of_block(width * 2**n, stride), width, shared, before
     )
     side = 7 if stem == "imagenet" else 4
-    options: dict[str, Any] = {"hidden": 64 * width, "side": side, "activation": activation}
-    end = classifier(head, features, num_classes, **options)
+    end = classifier(
+        head, features, num_classes, hidden=64 * width, side=side, activation=activation
+    )
     if before:
         end = shared.activated(features, end)
     network = StagedNetwork(_stem(stem, in_channels, width, shared, bare=before), stages, end)
@@ -126,11 +126,10 @@ def _stages(
         blocks: OrderedDict[str, nn.Module] = OrderedDict()
         for block in range(count):
             convs = convolutions(number, 2 if number > 0 and block == 0 else 1)
-            if before:
-                blocks[str(block)] = preactivation_block(inputs, convs, shared)
-            else:
-                hands_over = block == count - 1 and smooths and shared.smooth_activates
-                blocks[str(block)] = residual_block(inputs, convs, shared, activate=not hands_over)
+            hands_over = block == count - 1 and smooths and shared.smooth_activates
+            blocks[str(block)] = residual_block(
+                inputs, convs, shared, before=before, activate=before or not hands_over
+            )
             inputs = convs[-1].outputs
         if smooths:
             blocks.update(shared.smooth_layer(inplace=before or shared.smooth_activates))
@@ -155,17 +154,11 @@ def _stem(
     kind: Stem, in_channels: int, width: int, shared: LayerOptions, *, bare: bool
 ) -> nn.Sequential:
     """`bare` leaves norm and activation of the small stem to the first pre-activation block."""
+    behind = (shared.norm_layer(width), shared.activation_layer())
     if kind == "cifar":
-        conv = convolution(in_channels, width, 3)
-        return nn.Sequential(
-            conv, *([] if bare else [shared.norm_layer(width), shared.activation_layer()])
-        )
-    return nn.Sequential(
-        convolution(in_channels, width, 7, 2),
-        shared.norm_layer(width),
-        shared.activation_layer(),
-        nn.MaxPool2d(3, 2, padding=1),
-    )
+        return nn.Sequential(convolution(in_channels, width, 3), *(() if bare else behind))
+    conv = convolution(in_channels, width, 7, 2)
+    return nn.Sequential(conv, *behind, nn.MaxPool2d(3, 2, padding=1))
 
 
 def wide_resnet(
@@ -182,17 +175,14 @@ def wide_resnet(
 ) -> StagedNetwork:
     """A Wide ResNet: pre-activation blocks with 16, 32 and 64 times `widen` channels.
 
+    `num_classes`, `in_channels`, `norm`, `head` and `activation` are those of `resnet`.
+
     Args:
         depth: number of weighted layers, 6n + 4 for n blocks a stage: 16, 22, 28, 40 ...
-        num_classes: number of logits.
         widen: factor of the channels; WRN-40-2 has 2.
-        in_channels: channels of the images.
-        norm: `batch`, or `group` where batches are small or split between processes.
         smooth: True adds spatial smoothing after each stage but the last; a mapping says where and
             how, see `SmoothOptions`.
         dropout: rate of one dropout layer in each block, before its last convolution.
-        head: the classifier; see `sfumato.models.layers`.
-        activation: `relu` or `relu6`.
 
     Example:
         >>> sum(p.numel() for p in wide_resnet(40, num_classes=10).parameters())
@@ -202,7 +192,7 @@ def wide_resnet(
         Zagoruyko & Komodakis 2016, Table 1; named in mollification, footnote 2.
     """
     check_integer("depth", depth, low=10)
-    check_integer("widen", widen, low=1)
+    check_sizes(widen=widen, in_channels=in_channels)
     if (depth - 4) % 6:
         raise ValueError(f"depth must be 6n + 4, as 16, 22, 28 or 40, got {depth}")
     shared = LayerOptions(norm, activation, dropout, smooth)
@@ -214,8 +204,7 @@ def wide_resnet(
         True,
     )
     end = classifier(head, features, num_classes, side=4, activation=activation)
-    check_integer("in_channels", in_channels, low=1)
-    stem = nn.Sequential(convolution(in_channels, 16, 3))
+    stem = _stem("cifar", in_channels, 16, shared, bare=True)
     return StagedNetwork(stem, stages, shared.activated(features, end))
 
 
@@ -234,18 +223,15 @@ def resnext(
 ) -> StagedNetwork:
     """A ResNeXt for small images: bottlenecks with grouped convolutions, 256, 512, 1024 channels.
 
+    `num_classes`, `in_channels`, `norm`, `head` and `activation` are those of `resnet`.
+
     Args:
         depth: number of weighted layers, 9n + 2 for n blocks a stage: 29, 38, 47 ...
-        num_classes: number of logits.
         cardinality: groups of each 3x3 convolution.
         group_width: channels of each group in the first stage; the others double them.
-        in_channels: channels of the images.
-        norm: `batch`, or `group` where batches are small or split between processes.
         smooth: True adds spatial smoothing after each stage; a mapping says where and how, see
             `SmoothOptions`.
         dropout: rate of one dropout layer in each block, before its last convolution.
-        head: the classifier; see `sfumato.models.layers`.
-        activation: `relu` or `relu6`.
 
     Example:
         >>> sum(p.numel() for p in resnext(num_classes=10).parameters())
@@ -256,9 +242,7 @@ def resnext(
         (32x4) of robustness studies on CIFAR-C, named in mollification, footnote 2.
     """
     check_integer("depth", depth, low=11)
-    check_integer("cardinality", cardinality, low=1)
-    check_integer("group_width", group_width, low=1)
-    check_integer("in_channels", in_channels, low=1)
+    check_sizes(cardinality=cardinality, group_width=group_width, in_channels=in_channels)
     if (depth - 2) % 9:
         raise ValueError(f"depth must be 9n + 2, as 29, 38 or 47, got {depth}")
     shared = LayerOptions(norm, activation, dropout, smooth)
@@ -266,8 +250,6 @@ def resnext(
     stages, features = _stages(
         [(depth - 2) // 9] * _STAGES, lambda n, s: block(64 * 2**n, s), 64, shared, False
     )
-    stem = nn.Sequential(
-        convolution(in_channels, 64, 3), shared.norm_layer(64), shared.activation_layer()
-    )
+    stem = _stem("cifar", in_channels, 64, shared, bare=False)
     end = classifier(head, features, num_classes, side=4, activation=activation)
     return StagedNetwork(stem, stages, end)

@@ -8,8 +8,12 @@ from torch.nn import functional as F
 
 from sfumato._core.checks import check_integer, check_number
 from sfumato._core.tokens import PADDING
+from sfumato.models.layers import check_sizes
 
 _WIDTH = 100
+_KERNEL = 5
+_POOL = 5
+_SLOWEST = 10_000.0
 
 
 def word_embedding(
@@ -20,10 +24,10 @@ def word_embedding(
     fine_tune: bool = False,
 ) -> nn.Embedding:
     """An embedding of tokens whose padding is, and stays, a vector of zeros."""
-    check_integer("vocabulary_size", vocabulary_size, low=1)
+    check_sizes(vocabulary_size=vocabulary_size)
     if embeddings is None:
         width = _WIDTH if width is None else width
-        check_integer("embedding_width", width, low=1)
+        check_sizes(embedding_width=width)
         return nn.Embedding(vocabulary_size, width, padding_idx=PADDING)
     if embeddings.ndim != 2 or len(embeddings) != vocabulary_size:
         raise ValueError(
@@ -48,10 +52,6 @@ def is_word(tokens: Tensor) -> Tensor:
             f"{tuple(tokens.shape)}"
         )
     return tokens != PADDING
-
-
-_KERNEL = 5
-_POOL = 5
 
 
 def gpcn(
@@ -96,7 +96,7 @@ def gpcn(
         torch.Size([4, 20])
     """
     check_integer("num_classes", num_classes, low=2)
-    check_integer("width", width, low=1)
+    check_sizes(width=width)
     check_number("dropout", dropout, low=0.0, high=1.0)
     embedding = word_embedding(
         vocabulary_size, embeddings, width=embedding_width, fine_tune=fine_tune
@@ -105,7 +105,7 @@ def gpcn(
 
 
 class GPCN(nn.Module):
-    """The network of `gpcn`, which explains the arguments."""
+    """The network of `gpcn`."""
 
     def __init__(
         self, embedding: nn.Embedding, num_classes: int, *, width: int, dropout: float
@@ -114,10 +114,8 @@ class GPCN(nn.Module):
         self.embedding = embedding
         # Two dimensions, since channels-last convolutions and pooling are twice as fast on a CPU
         # as those of one dimension, which have no such layout.
-        widths = (embedding.embedding_dim, width, width)
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(inputs, width, (1, _KERNEL)) for inputs in widths
-        )
+        inputs = (embedding.embedding_dim, width, width)
+        self.convolutions = nn.ModuleList(nn.Conv2d(each, width, (1, _KERNEL)) for each in inputs)
         self.pool = nn.MaxPool2d((1, _POOL), stride=1)
         self.head = nn.Sequential(
             nn.Dropout(dropout),
@@ -134,9 +132,7 @@ class GPCN(nn.Module):
         return 1 + layers * (_KERNEL - 1) + (layers - 1) * (_POOL - 1)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        missing = self.window - tokens.shape[1]
-        if missing > 0:
-            tokens = F.pad(tokens, (0, missing))
+        tokens = F.pad(tokens, (0, max(0, self.window - tokens.shape[1])))
         lengths = is_word(tokens).sum(1)  # (N,)
         features = self.embedding(tokens).transpose(1, 2).unsqueeze(2)  # (N, D, 1, T)
         for number, convolution in enumerate(self.convolutions):
@@ -147,14 +143,11 @@ class GPCN(nn.Module):
 
     def _strongest(self, features: Tensor, lengths: Tensor) -> Tensor:
         """The maximum over the windows that lie within each text, (N, C); a short text has one."""
-        windows = (lengths - self.window + 1).clamp(min=1)
-        place = windows.new_ones(features.shape[3]).cumsum(0) - 1
-        outside = place >= windows[:, None]  # (N, T)
+        windows = (lengths - self.window).clamp(min=0) + 1
+        place = windows.new_ones(features.shape[3]).cumsum(0)  # of any length, also exported
+        outside = place > windows[:, None]  # (N, T)
         # Features are not negative: 0 in place of what is outside leaves every maximum as it is.
         return features.masked_fill(outside[:, None, None], 0.0).amax((2, 3))
-
-
-_SLOWEST = 10_000.0
 
 
 def text_transformer(
@@ -171,19 +164,13 @@ def text_transformer(
 ) -> TextTransformer:
     """A pre-norm encoder over the words of a text, their mean, and a linear layer.
 
+    Tokens, logits, and the arguments that are not explained here are those of `gpcn`.
+
     Args:
-        num_classes: number of logits.
-        vocabulary_size: number of tokens, padding and the unknown word included.
-        embeddings: (vocabulary_size, D) word vectors, or None to learn them.
         depth: number of blocks of attention and a hidden layer of four times the width.
         width: numbers that a word has inside; a multiple of `heads`, and even.
         heads: of each attention.
         dropout: rate after the embedding and in each block; above 0 for MC dropout.
-        embedding_width: numbers of a learnt vector (100 by default); given ones have their own.
-        fine_tune: whether given vectors are trained too.
-
-    Shape:
-        tokens: (N, T), int64, 0 after the end of a text; logits (N, num_classes).
 
     Reference:
         Vaswani et al., Attention Is All You Need, NeurIPS 2017; norms first as in Xiong et al.,
@@ -195,8 +182,7 @@ def text_transformer(
         torch.Size([4, 20])
     """
     check_integer("num_classes", num_classes, low=2)
-    for name, value in (("depth", depth), ("width", width), ("heads", heads)):
-        check_integer(name, value, low=1)
+    check_sizes(depth=depth, width=width, heads=heads)
     check_number("dropout", dropout, low=0.0, high=1.0)
     if width % heads or width % 2:
         raise ValueError(f"width must be even and a multiple of heads ({heads}), got {width}")

@@ -20,6 +20,7 @@ from sfumato.models.layers import (
     Norm,
     SmoothOptions,
     begin_convolutions,
+    check_sizes,
     convolution,
 )
 
@@ -29,8 +30,8 @@ _DROPOUTS_EACH_WAY = 3
 class UNet(nn.Module):
     """An encoder that halves the resolution, a decoder that doubles it, and skips between them.
 
-    `encoder[i]` is the i-th block, `smooths[i]` what happens to its output before sub-sampling
-    (the identity without smoothing); the skip connection takes the output itself.
+    `smooths[i]` is what happens to the output of `encoder[i]` before sub-sampling (the identity
+    without smoothing); the skip connection takes the output itself.
     """
 
     def __init__(
@@ -90,15 +91,13 @@ def unet(
 
     Args:
         num_classes: number of logits of each pixel.
-        in_channels: channels of the images.
+        in_channels, norm, activation: as in `resnet`.
         width: channels of the first block; 64 in the original, 16 is quick on a CPU.
         depth: number of sub-samplings; images need 2 ** depth pixels a side, of any aspect.
         dropout: rate of the MC dropout layers; the authors' SegNet has 0.5. 0 is none. Fewer than
             six layers are there only for `depth` below 3.
         smooth: spatial smoothing; True is the paper's, a mapping says before which of the
             sub-samplings and how, see `SmoothOptions`.
-        norm: `batch`, or `group` for batches of few images.
-        activation: `relu` or `relu6`.
 
     Shape:
         images (N, in_channels, H, W); logits (N, num_classes, H, W).
@@ -113,31 +112,20 @@ def unet(
         the map before its smoothing, so that borders stay sharp.
     """
     check_integer("num_classes", num_classes, low=2)
-    check_integer("in_channels", in_channels, low=1)
-    check_integer("width", width, low=1)
-    check_integer("depth", depth, low=1)
+    check_sizes(in_channels=in_channels, width=width, depth=depth)
     shared = LayerOptions(norm=norm, activation=activation, dropout=dropout, smooth=smooth)
     widths = [width * 2**level for level in range(depth + 1)]
-    inputs = [in_channels, *widths[:-1]]
-    deep = depth + 1 - _DROPOUTS_EACH_WAY
-    down = [
-        _block(shared, inputs[level], widths[level], drops=level >= deep)
-        for level in range(depth + 1)
-    ]
+    levels = list(enumerate(zip([in_channels, *widths], widths, strict=False)))
+    deepest = depth - _DROPOUTS_EACH_WAY
+    down = [_block(shared, *sizes, drops=level > deepest) for level, sizes in levels]
     up = [
-        _block(
-            shared,
-            widths[level] + widths[level + 1],
-            widths[level],
-            drops=depth - level <= _DROPOUTS_EACH_WAY,
-        )
-        for level in reversed(range(depth))
+        _block(shared, inputs + outputs, inputs, drops=level > deepest)
+        for level, (inputs, outputs) in reversed(levels[1:])
     ]
-    none: OrderedDict[str, nn.Module] = OrderedDict()
-    smooths = [
-        nn.Sequential(shared.smooth_layer(inplace=False) if shared.smooths(level, depth) else none)
-        for level in range(1, depth + 1)
-    ]
+    smooths = [nn.Sequential() for _ in range(depth)]
+    for level in range(1, depth + 1):
+        if shared.smooths(level, depth):
+            smooths[level - 1] = nn.Sequential(shared.smooth_layer(inplace=False))
     return UNet(down[:-1], smooths, down[-1], up, nn.Conv2d(width, num_classes, 1))
 
 

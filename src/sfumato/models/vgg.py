@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from torch import nn
 
-from sfumato._core.checks import check_choice, check_integer
+from sfumato._core.checks import check_choice
 from sfumato.models.layers import (
     Activation,
     BlurPool,
@@ -16,6 +16,7 @@ from sfumato.models.layers import (
     Norm,
     SmoothOptions,
     StagedNetwork,
+    check_sizes,
     classifier,
     convolution,
     reads_the_map,
@@ -45,14 +46,13 @@ def vgg(
 ) -> StagedNetwork:
     """A VGG network with normalisation; five stages, max pooling at the start of all but the first.
 
+    `num_classes`, `in_channels`, `norm`, `activation` and `blur_pool` are those of `resnet`.
+
     Args:
         depth: number of weighted layers.
-        num_classes: number of logits.
         width: channels of the first stage; the papers' 64. Hidden layers of `mlp` have 64 times it.
         stem: size of the images, which the `mlp` head depends on: `cifar` (32 to 64 pixels) or
             `imagenet`. The layers are the same.
-        norm: `batch` or `group`.
-        in_channels: channels of the images.
         kind: `standard`, or `preactivation` (norm and activation before each convolution, also of
             the image, as released; and once more before the head).
         smooth: True adds spatial smoothing after each of the five stages; a mapping says where and
@@ -60,9 +60,6 @@ def vgg(
         dropout: rate of a dropout layer at the end of each convolution block. The paper takes 0.3
             for CIFAR.
         head: the classifier; the papers' `mlp` with max pooling before it.
-        activation: `relu` or `relu6`.
-        blur_pool: whether to blur before each subsampling, "adaptive" with kernels made from the
-            map; see `sfumato.features.add_blur_pool`.
 
     Example:
         >>> model = vgg(16, num_classes=10, width=8, head="gap", smooth=True)
@@ -75,8 +72,7 @@ def vgg(
     check_choice("depth", depth, _CONVOLUTIONS)
     check_choice("stem", stem, get_args(Stem))
     check_choice("kind", kind, get_args(Kind))
-    check_integer("width", width, low=1)
-    check_integer("in_channels", in_channels, low=1)
+    check_sizes(width=width, in_channels=in_channels)
     shared = LayerOptions(norm, activation, dropout, smooth)
     before = kind == "preactivation"
     stages: list[nn.Module] = []
@@ -88,8 +84,7 @@ def vgg(
         stages.append(_stage(inputs, channels, count, shared, before, pool=pool, smooths=smooths))
         inputs = channels
     side = 7 if stem == "imagenet" else 1
-    options: dict[str, Any] = {"hidden": 64 * width, "side": side, "activation": activation}
-    end = classifier(head, inputs, num_classes, **options)
+    end = classifier(head, inputs, num_classes, hidden=64 * width, side=side, activation=activation)
     if reads_the_map(head):
         end = nn.Sequential(OrderedDict(maxpool=nn.MaxPool2d(2), **dict(end.named_children())))
     if before:
@@ -127,13 +122,11 @@ def _block(
     inputs: int, channels: int, shared: LayerOptions, *, before: bool, activate: bool
 ) -> nn.Sequential:
     """Norm and activation stand before the convolution or behind it, and dropout is last."""
-    layers: OrderedDict[str, nn.Module] = OrderedDict()
-    layers["norm"] = shared.norm_layer(inputs if before else channels)
+    layers = OrderedDict(norm=shared.norm_layer(inputs if before else channels))
     if before or activate:
         layers["activation"] = shared.activation_layer()
     layers["conv"] = convolution(inputs, channels, 3)
-    if not before:
-        layers.move_to_end("conv", last=False)
+    layers.move_to_end("conv", last=before)
     layers.update(shared.dropout_layer())
     return nn.Sequential(layers)
 
@@ -155,17 +148,15 @@ def allconv(
 ) -> StagedNetwork:
     """All-CNN-C with normalisation: eight convolutions in three stages, then one for the classes.
 
+    `num_classes`, `in_channels`, `norm` and `activation` are those of `resnet`.
+
     Args:
-        num_classes: number of logits.
         width: channels at full resolution, later twice as many. The paper's 96.
-        in_channels: channels of the images.
-        norm: `batch`, or `group` where batches are small or split between processes.
         smooth: True adds spatial smoothing after each stage; a mapping says where and how, see
             `SmoothOptions`.
         dropout: rate of a dropout layer after each stage; the paper's 0.5.
         head: the classifier; `gap` is the paper's 1x1 convolution and mean, in the other order,
             which gives the same logits but for the ReLU in between.
-        activation: `relu` or `relu6`.
 
     Example:
         >>> sum(p.numel() for p in allconv(num_classes=10).parameters())
@@ -178,8 +169,7 @@ def allconv(
     Differs: the paper has biases and no norm. The form of robustness studies on CIFAR-C has maximum
     pooling, sigmoid-gated units and a second 1x1 convolution.
     """
-    check_integer("width", width, low=1)
-    check_integer("in_channels", in_channels, low=1)
+    check_sizes(width=width, in_channels=in_channels)
     shared = LayerOptions(norm, activation, dropout, smooth)
     stages: list[nn.Module] = []
     inputs = in_channels

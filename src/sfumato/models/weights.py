@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,8 @@ def final_layers(network: nn.Module) -> list[str]:
             "be told to give the logits"
         )
     last = layers[-1][1]
-    found: list[str] = []
-    for name, part in reversed(layers):
-        if type(part) is not type(last) or not _alike(part, last):
-            break
-        found.insert(0, name)
-    return found
+    alike = takewhile(lambda layer: _alike(layer[1], last), reversed(layers))
+    return [name for name, _ in alike][::-1]
 
 
 class HeadFeatures:
@@ -91,13 +88,7 @@ class HeadFeatures:
 
 
 def final_parameters(network: nn.Module) -> set[str]:
-    """Names of the parameters of `final_layers`.
-
-    Example:
-        >>> from sfumato.models import resnet
-        >>> sorted(final_parameters(resnet(8, num_classes=10, width=4)))
-        ['head.linear.bias', 'head.linear.weight']
-    """
+    """Names of the parameters of `final_layers`."""
     return {
         f"{layer}.{name}" if layer else name
         for layer in final_layers(network)
@@ -109,8 +100,8 @@ def _alike(part: nn.Module, last: nn.Module) -> bool:
     """True if both give as many outputs: linear ones of as many inputs, others of equal kernels."""
     ours, theirs = (each.get_parameter("weight").shape for each in (part, last))
     if isinstance(last, nn.Linear):
-        return ours == theirs
-    return (ours[0], ours[2:]) == (theirs[0], theirs[2:])
+        return type(part) is type(last) and ours == theirs
+    return type(part) is type(last) and (ours[0], ours[2:]) == (theirs[0], theirs[2:])
 
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
@@ -162,10 +153,9 @@ def _read_pickled(file: Path) -> dict[str, Tensor]:
             f"({' '.join(str(error).split())[:120]}). Only tensors are read, because other content "
             "could run code: save them with torch.save(network.state_dict(), FILE)"
         ) from None
-    for key in _INSIDE:
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-            break
+    if isinstance(content, Mapping):
+        inside = (content[key] for key in _INSIDE if isinstance(content.get(key), Mapping))
+        content = next(inside, content)
     if not isinstance(content, Mapping) or not all(
         isinstance(key, str) and isinstance(value, Tensor) for key, value in content.items()
     ):
@@ -228,15 +218,12 @@ def fit_weights(network: nn.Module, weights: Mapping[str, Tensor], source: str) 
 def _unwrapped(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights without a prefix that all names have and none of the network's."""
     found = dict(weights)
-    # One wrapper may be inside another.
-    for prefix in _WRAPPERS:
-        every = bool(found) and all(key.startswith(prefix) for key in found)
-        if every and not any(key.startswith(prefix) for key in own):
+    for prefix in _WRAPPERS:  # one may be inside another
+        if all(k.startswith(prefix) for k in found) and not any(k.startswith(prefix) for k in own):
             found = {key.removeprefix(prefix): value for key, value in found.items()}
     return found
 
 
-def _some(keys: Iterable[str]) -> str:
-    every = list(keys)
-    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
-    return ", ".join(every[:_SHOWN]) + more
+def _some(keys: list[str]) -> str:
+    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+    return ", ".join(keys[:_SHOWN]) + more

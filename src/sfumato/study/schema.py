@@ -234,7 +234,17 @@ _SUMMARIES = {
 # Options that many components of a kind share; a docstring's own words go before these.
 _SHARED_OPTIONS = {
     "loss": {"ignore_index": "Label of entries to leave out."},
-    "model": {"weights": "File of trained weights to start from."},
+    "model": {
+        "weights": "File of trained weights to start from.",
+        "norm": "`batch`, or `group` where batches are small or split between processes.",
+        "head": "The classifier; see `sfumato.models.layers`.",
+        "activation": "`relu` or `relu6`.",
+        "blur_pool": "Whether to blur before each subsampling, \"adaptive\" with kernels made "
+        "from the map; see `sfumato.features.add_blur_pool`.",
+        "embedding_width": "Numbers of a learnt vector (100 by default); given ones have their "
+        "own.",
+        "fine_tune": "Whether given vectors are trained too.",
+    },
     "augment": {
         "flip": "Mirror images at random.",
         "crop": "Padding of the random crop, in pixels; 0 is off.",
