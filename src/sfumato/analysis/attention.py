@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ _TINY = 1e-12
 class ActivationMaps:
     """Maps of where a model looked in each image, for one class each.
 
-    Args:
+    Attributes:
         maps: (N, H, W), scaled to the images' size and, image by image, to [0, 1].
         raw: (N, h, w), the values of the equation on the grid of the feature map.
         target: (N,), the class that each map is for.
@@ -87,11 +87,8 @@ def class_activation_map(
         features, logits = _forward(model, images, name)
     mean = features.mean((2, 3))
     near = 1e-4 * max(float(mean.abs().max()), _TINY)
-    if (
-        not given
-        or given[0].shape != mean.shape
-        or not float((given[0] - mean).abs().max()) <= near
-    ):
+    same = given and given[0].shape == mean.shape
+    if not same or not float((given[0] - mean).abs().max()) <= near:
         raise ValueError(
             f"class_activation_map needs a network that ends in global average pooling of the map "
             f"of module {name!r} and one linear layer; this {type(model).__name__} does not. Use "
@@ -115,11 +112,8 @@ def grad_cam(
     Reference:
         Selvaraju et al., Grad-CAM, ICCV 2017, Eq. (1) and (2).
     """
-    name = _map_module(model, images, module)
-    features, slopes, logits, chosen = _slopes(model, images, target, name)
-    weight = slopes.mean((2, 3))  # Eq. (1)
-    raw = torch.einsum("nk,nkhw->nhw", weight, features).relu()  # Eq. (2)
-    return _result(raw, images, chosen, logits, name)
+    weigh = lambda features, slopes: slopes.mean((2, 3))  # noqa: E731  Eq. (1)
+    return _by_slopes(model, images, target, module, weigh)
 
 
 def grad_cam_plus_plus(
@@ -138,15 +132,14 @@ def grad_cam_plus_plus(
     Reference:
         Chattopadhyay et al., Grad-CAM++, WACV 2018, Eq. (5), (14) and (19).
     """
-    name = _map_module(model, images, module)
-    features, slopes, logits, chosen = _slopes(model, images, target, name)
+    return _by_slopes(model, images, target, module, _weigh_places)
+
+
+def _weigh_places(features: Tensor, slopes: Tensor) -> Tensor:
     squared = slopes.square()
-    total = features.sum((2, 3), keepdim=True)
-    below = 2 * squared + total * squared * slopes
+    below = 2 * squared + features.sum((2, 3), keepdim=True) * squared * slopes
     alpha = torch.where(below > 0, squared / below.clamp_min(torch.finfo(below.dtype).tiny), 0.0)
-    weight = (alpha * slopes.relu()).sum((2, 3))
-    raw = torch.einsum("nk,nkhw->nhw", weight, features).relu()
-    return _result(raw, images, chosen, logits, name)
+    return (alpha * slopes.relu()).sum((2, 3))
 
 
 def _map_module(model: nn.Module, images: Tensor, module: str | None) -> str:
@@ -171,10 +164,15 @@ def _forward(model: nn.Module, images: Tensor, name: str) -> tuple[Tensor, Tenso
     return kept[0], logits
 
 
-def _slopes(
-    model: nn.Module, images: Tensor, target: Tensor | None, name: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Feature maps, slopes of the chosen logits in them, logits, chosen classes."""
+def _by_slopes(
+    model: nn.Module,
+    images: Tensor,
+    target: Tensor | None,
+    module: str | None,
+    weigh: Callable[[Tensor, Tensor], Tensor],
+) -> ActivationMaps:
+    """ReLU of the maps added up with `weigh(maps, slopes of the chosen logits in them)`."""
+    name = _map_module(model, images, module)
     kept: list[Tensor] = []
 
     def cut(_: nn.Module, inputs: object, output: Tensor) -> Tensor:
@@ -194,7 +192,8 @@ def _slopes(
     size = map_size(features.shape, images.shape)
     if size is not None and size.channels_last:
         features, slopes = features.movedim(-1, 1), slopes.movedim(-1, 1)
-    return features, slopes, logits.detach(), chosen
+    raw = torch.einsum("nk,nkhw->nhw", weigh(features, slopes), features).relu()
+    return _result(raw, images, chosen, logits.detach(), name)
 
 
 def _check_logits(logits: object) -> Tensor:
@@ -230,7 +229,7 @@ _THRESHOLDS = tuple(step / 20 for step in range(1, 20))
 class Localisation:
     """Agreement of a set of maps with the boxes.
 
-    Args:
+    Attributes:
         threshold: the threshold at which the mean IoU is largest.
         iou: mean IoU there, of the box around the largest bright region with the best true box.
         box_accuracy: largest share, over thresholds, of images whose IoU reaches 0.5 (Choe et al.'s
@@ -276,9 +275,8 @@ def localisation_scores(
         raise ValueError("thresholds must hold at least one number, got none")
     for value in thresholds:
         check_number("threshold", value, low=0.0, high=1.0)
-    overlaps = torch.stack(
-        [best_overlap(region_boxes(maps >= value), boxes) for value in thresholds]
-    )  # (T, N)
+    regions = [region_boxes(maps >= value) for value in thresholds]
+    overlaps = torch.stack([best_overlap(each, boxes) for each in regions])  # (T, N)
     means = overlaps.mean(1)
     best = int(means.argmax())
     return Localisation(
@@ -294,11 +292,9 @@ def localisation_scores(
 def hits(maps: Tensor, boxes: Tensor) -> Tensor:
     """(N,) booleans: whether the centre of the brightest pixel lies in one of the boxes."""
     width = maps.shape[2]
-    place = maps.flatten(1).argmax(1)
-    x, y = (place % width).float() + 0.5, (place // width).float() + 0.5
-    left, top, right, bottom = boxes.unbind(2)
-    x, y = x[:, None], y[:, None]
-    return ((left <= x) & (x <= right) & (top <= y) & (y <= bottom)).any(1)
+    place = maps.flatten(1).argmax(1)[:, None]
+    centre = torch.stack([place % width, place // width], 2).float() + 0.5  # (N, 1, 2)
+    return ((boxes[..., :2] <= centre) & (centre <= boxes[..., 2:])).all(2).any(1)
 
 
 def region_boxes(masks: Tensor) -> Tensor:
@@ -409,43 +405,35 @@ def plot_activation_maps(
     figure = new_figure(1.7 * columns, 2.1 * rows + 0.2, found=found)
     figure.set_layout_engine("constrained", h_pad=0.08)
     axes = figure.subplots(rows, columns, squeeze=False)
-    for row in range(rows):
-        _show(axes[row, 0], images[row], None if boxes is None else boxes[row])
-        name = classes[int(target[row])]
-        axes[row, 0].set_xlabel(name, fontsize="small")
-    for column, (title, each) in enumerate(found.items(), 1):
-        pictures = overlay_maps(images, each.maps, opacity=opacity)
+    known = [[]] * rows if boxes is None else boxes.tolist()
+    shown = {title: overlay_maps(images, m.maps, opacity=opacity) for title, m in found.items()}
+    for column, (title, pictures) in enumerate({"image": images, **shown}.items()):
         axes[0, column].set_title(title, fontsize="medium")
-        for row in range(rows):
-            axis = axes[row, column]
-            _show(axis, pictures[row], None if boxes is None else boxes[row])
-            _write_probabilities(axis, each.probs[row], int(target[row]), classes)
-    axes[0, 0].set_title("image", fontsize="medium")
+        for axis, picture, own in zip(axes[:, column], pictures, known, strict=True):
+            _show(axis, picture, own)
+    for row, label in enumerate(target.tolist()):
+        axes[row, 0].set_xlabel(classes[label], fontsize="small")
+        for axis, each in zip(axes[row, 1:], found.values(), strict=True):
+            _write_probabilities(axis, each.probs[row], label, classes)
     return figure
 
 
-def _show(axis: Axes, picture: Tensor, boxes: Tensor | None) -> None:
+def _show(axis: Axes, picture: Tensor, boxes: list[list[float]]) -> None:
     from matplotlib.patches import Rectangle
 
-    channels = picture.expand(3, -1, -1) if picture.shape[0] == 1 else picture
-    axis.imshow(channels.permute(1, 2, 0).numpy(), interpolation="nearest")
-    axis.set_xticks([])
-    axis.set_yticks([])
-    for left, top, right, bottom in () if boxes is None else boxes.tolist():
+    axis.imshow(picture.expand(3, -1, -1).permute(1, 2, 0).numpy(), interpolation="nearest")
+    axis.set(xticks=[], yticks=[])
+    for left, top, right, bottom in boxes:
         if right > left and bottom > top:  # imshow counts from pixel centres
-            corner = (left - 0.5, top - 0.5)
-            size = (right - left, bottom - top)
-            axis.add_patch(Rectangle(corner, *size, fill=False, color=_BOX, lw=1.2))
+            corner, width, height = (left - 0.5, top - 0.5), right - left, bottom - top
+            axis.add_patch(Rectangle(corner, width, height, fill=False, color=_BOX, lw=1.2))
 
 
 def _write_probabilities(axis: Axes, probs: Tensor, label: int, classes: Sequence[str]) -> None:
-    top = probs.topk(min(3, len(probs)))
-    for place, (value, index) in enumerate(
-        zip(top.values.tolist(), top.indices.tolist(), strict=True)
-    ):
+    for place, index in enumerate(probs.topk(min(3, len(probs))).indices.tolist()):
         colour = _RIGHT if index == label else _WRONG if place == 0 else "0.35"
         axis.text(
-            0.5, -0.04 - 0.11 * place, f"{classes[index]} {value:.2f}", color=colour,
+            0.5, -0.04 - 0.11 * place, f"{classes[index]} {probs[index]:.2f}", color=colour,
             transform=axis.transAxes, ha="center", va="top", fontsize="x-small",
         )  # fmt: skip
     axis.set_xlabel(" \n \n ", fontsize="x-small")

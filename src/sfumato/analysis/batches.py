@@ -54,7 +54,7 @@ def _image_and_label(batch: Any) -> Batch:
     if isinstance(batch, dict) and {"image", "label"} <= batch.keys():
         return batch["image"], batch["label"]
     if isinstance(batch, tuple | list) and len(batch) == 2:
-        return batch[0], batch[1]
+        return (*batch,)
     kind = f"a dict of {sorted(batch)}" if isinstance(batch, dict) else type(batch).__name__
     raise TypeError(
         f"loader must give dicts with 'image' and 'label' or pairs (images, target), got {kind}"
@@ -136,16 +136,16 @@ def estimate_statistics(
     model: nn.Module, weights: Mapping[str, Tensor], batches: Iterable[Batch]
 ) -> dict[str, Tensor]:
     """Batch-norm statistics at other weights: means over one pass over the batches, by name."""
+    norms = {name: each for name, each in model.named_modules() if isinstance(each, _NORMS[0])}
     statistics = {
         name: torch.ones_like(buffer) if name.endswith("running_var") else torch.zeros_like(buffer)
-        for layer, module in model.named_modules()
-        if isinstance(module, _NORMS[0])
+        for layer, module in norms.items()
         for name, buffer in module.named_buffers(prefix=layer)
     }
-    norms = [module for module in model.modules() if isinstance(module, _NORMS[0])]
     # Without a momentum, batch norm updates its statistics by plain averages.
-    with torch.no_grad(), keeping_modes(model), with_attribute(norms, "momentum", None):
-        for module in norms:
+    changed = with_attribute([*norms.values()], "momentum", None)
+    with torch.no_grad(), keeping_modes(model), changed:
+        for module in norms.values():
             module.train()
         for images, _ in batches:
             functional_call(model, {**weights, **statistics}, (images,))

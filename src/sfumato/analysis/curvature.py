@@ -72,7 +72,8 @@ def hessian_max_spectrum(
     optimiser: the spectrum of the clean data without them is another one.
 
     Args:
-        model, loader: the network; dicts with `image` and `label` (as `TensorLoader`) or pairs.
+        model, loader: the network, which is left as it was; dicts with `image` and `label` (as
+            `TensorLoader`) or pairs.
         loss: `loss(logits, target)` with mean reduction and a second derivative.
         top: k, eigenvalues per mini-batch.
         weight_decay: of the optimiser, on all trainable parameters; the paper's 5e-4.
@@ -88,8 +89,7 @@ def hessian_max_spectrum(
         progress: called with the number of finished mini-batches.
 
     Returns:
-        The eigenvalues, with residuals, error estimates and convergence. What has not converged
-        is returned too, and marked.
+        The eigenvalues with error estimates. What has not converged is returned too, and marked.
 
     Example:
         >>> model = nn.Linear(2, 1, bias=False)
@@ -115,9 +115,8 @@ def hessian_max_spectrum(
         raise ValueError(f"method 'power' finds which='magnitude' only, got which={which!r}")
     capacity = max(20, 2 * top + 10) if basis is None else basis
     check_integer("basis", capacity, low=top + 2)
-    find: Callable[..., HessianSpectrum] = power_eigenvalues
-    if method == "lanczos":
-        find = partial(lanczos_eigenvalues, which=which, capacity=capacity)
+    lanczos = partial(lanczos_eigenvalues, which=which, capacity=capacity)
+    find: Callable[..., HessianSpectrum] = lanczos if method == "lanczos" else power_eigenvalues
     rows: list[HessianSpectrum] = []
     with running(model, mode):
         for batch in read_batches(model, loader, batches):
@@ -180,16 +179,11 @@ def hessian_density(
         v^T f(H) v = sum_i w_i f(theta_i),    E[v^T f(H) v] = tr f(H) / P
 
     Args:
-        model: the network.
-        loader: as in `hessian_max_spectrum`: augmented, and as it trains.
-        loss: `loss(logits, target)` with mean reduction.
-        weight_decay: of the optimiser; the paper's 5e-4.
+        model, loader, loss, weight_decay, mode, generator: as in `hessian_max_spectrum`.
         batches: mini-batches of the mean loss; None for all. One keeps its graph, more build
             theirs anew for each product.
         probes: number of random vectors.
         steps: m, products per vector; that many vectors are in memory.
-        mode: as in `hessian_max_spectrum`.
-        generator: where to draw vectors and dropout masks from.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -269,13 +263,10 @@ def expected_sharpness(
     ball; a dropout mask is drawn for each eps as well. With radius 0 dropout is all there is.
 
     Args:
-        model: the network; it is left as it was.
-        loader: gives dicts with `image` and `label` (as `TensorLoader`) or pairs.
-        loss: `loss(logits, target)` with mean reduction.
+        model, loader, loss, generator: as in `hessian_max_spectrum`.
         radius: rho, over all trainable weights together.
         samples: number of perturbations.
         batches: a sub-sample, held in memory; None for the full loader.
-        generator: where to draw perturbations and dropout masks from.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -323,35 +314,32 @@ def eigenvalue_outliers(values: Tensor) -> Tensor:
     return (values < low - reach) | (values > high + reach)
 
 
+def _range(values: Iterable[Tensor]) -> tuple[float, float]:
+    low, high = torch.cat([each.flatten() for each in values]).aminmax()
+    return float(low), float(high)
+
+
 def plot_hessian_spectra(spectra: Mapping[str, HessianSpectrum], *, bins: int = 30) -> Figure:
     """Histograms of the largest eigenvalues over mini-batches, on shared bins; outliers marked.
-
-    Args:
-        spectra: title to spectrum; one row each.
-        bins: number of bins.
 
     Reference: Park & Kim 2022, Fig. 8.
     """
     figure = new_figure(6.4, 0.6 + 1.5 * len(spectra), spectra=spectra)
-    pooled = torch.cat([spectrum.eigenvalues.flatten() for spectrum in spectra.values()])
-    low, high = float(pooled.min()), float(pooled.max())
+    low, high = _range(spectrum.eigenvalues for spectrum in spectra.values())
     margin = 0.02 * max(high - low, 1e-12)
     edges = torch.linspace(low - margin, high + margin, bins + 1).numpy()
     axes = figure.subplots(len(spectra), 1, squeeze=False, sharex=True)[:, 0]
     for number, (axis, (title, spectrum)) in enumerate(zip(axes, spectra.items(), strict=True)):
         values = spectrum.eigenvalues.flatten()
         far = eigenvalue_outliers(values)
-        color = f"C{number}"
-        axis.hist(values.numpy(), bins=edges, color=color, alpha=0.75)
-        axis.axvline(float(values.median()), color="black", linewidth=1, linestyle="--")
-        if bool(far.any()):
-            count = int(far.sum())
-            axis.plot(
-                values[far].numpy(), [0] * count, "v", color="black", markersize=5,
-                clip_on=False, label=f"{count} outlier{'s' if count > 1 else ''}",
-            )  # fmt: skip
-            axis.legend(fontsize="small", loc="upper right", frameon=False)
         median, loose = float(values.median()), int((~spectrum.converged).sum())
+        axis.hist(values.numpy(), bins=edges, color=f"C{number}", alpha=0.75)
+        axis.axvline(median, color="black", linewidth=1, linestyle="--")
+        if count := int(far.sum()):
+            marks = {"color": "black", "markersize": 5, "clip_on": False}
+            label = f"{count} outlier{'s' if count > 1 else ''}"
+            axis.plot(values[far].numpy(), [0] * count, "v", **marks, label=label)
+            axis.legend(fontsize="small", loc="upper right", frameon=False)
         note = f"  ({loose} not converged)" if loose else ""
         axis.set_title(f"{title}: median {median:.3g}{note}", fontsize="medium", loc="left")
         axis.locator_params(axis="y", integer=True, nbins=4)
@@ -365,26 +353,20 @@ def plot_hessian_densities(
 ) -> Figure:
     """Spectral densities, on a logarithmic axis, where few large eigenvalues show beside the bulk.
 
-    Args:
-        densities: title to density.
-        width: standard deviation of the smoothing; None for 1/100 of the range.
+    `width` is the standard deviation of the smoothing, 1/100 of the range by default.
 
     Reference: Park & Kim 2022, Fig. C.3.
     """
     figure = new_figure(6.4, 3.6, densities=densities)
-    pooled = torch.cat([density.nodes.flatten() for density in densities.values()])
-    low, high = float(pooled.min()), float(pooled.max())
+    low, high = _range(density.nodes for density in densities.values())
     width = max(high - low, 1e-6) / 100 if width is None else width
     grid = torch.linspace(low - 5 * width, high + 5 * width, 800, dtype=torch.float64)
     axis = figure.subplots()
-    highest = 0.0
-    for title, density in densities.items():
-        curve = density.density(grid, width=width)
-        highest = max(highest, float(curve.max()))
+    curves = {title: each.density(grid, width=width) for title, each in densities.items()}
+    for title, curve in curves.items():
         axis.plot(grid.numpy(), curve.numpy(), label=title)
-    axis.set_yscale("log")
     # Scaling by itself, the axis would leave room for the far tails below the bottom.
-    axis.set_ylim(1e-6 / width, 3 * highest)
+    limits = (1e-6 / width, 3 * max(float(curve.max()) for curve in curves.values()))
     axis.legend(frameon=False)
-    open_axes(axis, xlabel="Hessian eigenvalue", ylabel="density")
+    open_axes(axis, xlabel="Hessian eigenvalue", ylabel="density", yscale="log", ylim=limits)
     return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -56,9 +56,8 @@ def stage_blocks(model: nn.Module, images: Tensor) -> list[str]:
     names: list[str] = []
     for stage in stage_ends(model, images):
         module = model.get_submodule(stage)
-        parts = [name for name, _ in module.named_children()]
-        whole = not isinstance(module, nn.Sequential) or not parts
-        names += [stage] if whole else [f"{stage}.{part}" for part in parts]
+        parts = module._modules if isinstance(module, nn.Sequential) else ()
+        names += [f"{stage}.{part}" for part in parts] or [stage]
     return names
 
 
@@ -98,8 +97,8 @@ class FeatureDeviation:
 
     Attributes:
         modules: names of the modules, in the order of the network.
-        between_passes: (L,) float64, model uncertainty; zero for a network without randomness.
-        between_points: (L,), data uncertainty.
+        between_passes, between_points: (L,) float64, model uncertainty, which is zero for a
+            network without randomness, and data uncertainty.
     """
 
     modules: tuple[str, ...]
@@ -125,13 +124,10 @@ def feature_deviation(
         data:  mean over (s, n, c) of std over positions p of z_s[n, c, p]
 
     Args:
-        model: the network; dropout is on, batch norm uses its running statistics.
-        loader: gives dicts with `image` and `label` (as `TensorLoader`) or pairs.
+        model, loader, batches, generator: as in `hessian_max_spectrum`; dropout is on.
         modules: names of modules that return maps; None for the blocks and smoothing layers of all
             stages.
         samples: passes per batch; at least 2.
-        batches: number of batches; None for all.
-        generator: where to draw the dropout masks from.
 
     Example:
         >>> net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Dropout(0.5))
@@ -160,11 +156,9 @@ def feature_deviation(
                 passes[name] += len(images) * found.between_passes()
                 points[name] += len(images) * found.spread / found.seen
             count += len(images)
-    deviations = (
-        torch.tensor([sums[name] / count for name in names or ()], dtype=torch.float64)
-        for sums in (passes, points)
-    )
-    return FeatureDeviation(tuple(names or ()), *deviations)
+    named = tuple(names or ())
+    means = ([sums[name] / count for name in named] for sums in (passes, points))
+    return FeatureDeviation(named, *(torch.tensor(each, dtype=torch.float64) for each in means))
 
 
 class _Moments:
@@ -187,12 +181,14 @@ class _Moments:
         return float(to_float64((self.square / (self.seen - 1)).sqrt()).mean())
 
 
+_UNCERTAINTIES = {"between_passes": "model", "between_points": "data"}
+
+
 def plot_feature_deviations(deviations: Mapping[str, FeatureDeviation]) -> Figure:
     """Model and data uncertainty by depth, one line per model; smoothing layers are marked.
 
-    Args:
-        deviations: title to deviations. Models may have different modules: each line is drawn over
-            its own depth from 0 to 1, and the names shown are those of the longest.
+    Models may have different modules: each line is drawn over its own depth from 0 to 1, and the
+    names shown are those of the longest.
 
     Reference: Park & Kim 2022, Fig. 5.
     """
@@ -200,7 +196,8 @@ def plot_feature_deviations(deviations: Mapping[str, FeatureDeviation]) -> Figur
     longest = max(deviations.values(), key=lambda deviation: len(deviation.modules))
     names = list(longest.modules)
     axes = figure.subplots(1, 2)
-    for axis, field in zip(axes, ("between_passes", "between_points"), strict=True):
+    for axis, (field, kind) in zip(axes, _UNCERTAINTIES.items(), strict=True):
+        axis.set_title(f"{field.replace('_', ' ')} ({kind} uncertainty)", fontsize="medium")
         for number, (title, deviation) in enumerate(deviations.items()):
             depth = _positions(deviation.modules, names)
             values = getattr(deviation, field)
@@ -213,12 +210,9 @@ def plot_feature_deviations(deviations: Mapping[str, FeatureDeviation]) -> Figur
         axis.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize="small")
         open_axes(axis, ylim=(0, None))
     axes[0].set_ylabel("standard deviation of feature maps")
-    axes[0].set_title("between passes (model uncertainty)", fontsize="medium")
-    axes[1].set_title("between points (data uncertainty)", fontsize="medium")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside upper center", ncols=min(5, len(labels)), frameon=False
-    )
+    columns = min(5, len(labels))
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False)
     return figure
 
 
@@ -256,19 +250,15 @@ def feature_covariance(
 ) -> FeatureCovariance:
     r"""Covariance over images between the centre of a feature map and its neighbours.
 
-    A convolution makes neighbours alike even if its input is white noise: for a kernel w,
+    A convolution makes neighbours alike even if its input is white noise, so that their mean is an
+    ensemble of nearly the same prediction. For a kernel w,
 
         Cov(y_1, y_2) = w_1 w_2 sigma^2 + w_2 w_3 sigma^2                               (Eq. 14)
 
-    which is why their mean is an ensemble of nearly the same prediction.
-
     Args:
-        model, loader: the network; dicts with `image` and `label` (as `TensorLoader`) or pairs.
+        model, loader, batches, mode, generator: as in `hessian_max_spectrum`.
         module: name of the module that returns the map.
         radius: how far to look.
-        batches: number of batches; None for all.
-        mode: `sample` (dropout on), `train` or `eval`.
-        generator: where to draw the dropout masks from.
 
     Example:
         >>> net = nn.Sequential(nn.AvgPool2d((1, 2), stride=1))
@@ -303,7 +293,7 @@ class _CovarianceMoments:
         height, width = maps.shape[2:]
         top, left = height // 2 - self.radius, width // 2 - self.radius
         side = 2 * self.radius + 1
-        if top < 0 or left < 0 or top + side > height or left + side > width:
+        if min(top, left) < 0 or top + side > height or left + side > width:
             raise ValueError(
                 f"radius {self.radius} needs maps of {side} x {side} points around the centre, "
                 f"{name!r} returns {height} x {width}"
@@ -339,15 +329,10 @@ def plot_feature_covariances(covariances: Mapping[str, FeatureCovariance]) -> Fi
 
     axes = figure.subplots(1, len(covariances), squeeze=False)[0]
     for axis, (title, found) in zip(axes, covariances.items(), strict=True):
-        radius = len(found.correlation) // 2
-        edge = radius + 0.5
-        shown = axis.imshow(
-            found.correlation.numpy(),
-            cmap="RdBu_r",
-            vmin=-1,
-            vmax=1,
-            extent=(-edge, edge, edge, -edge),
-        )
+        edge = len(found.correlation) / 2
+        extent = (-edge, edge, edge, -edge)
+        values = found.correlation.numpy()
+        shown = axis.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1, extent=extent)
         axis.add_patch(Rectangle((-0.5, -0.5), 1, 1, fill=False, edgecolor="red", linewidth=2))
         axis.set_title(title, fontsize="medium")
     figure.colorbar(shown, ax=list(axes), label="correlation with the centre", shrink=0.85)
@@ -392,11 +377,8 @@ def feature_spectrum(
         A(f) = mean over (n, c) of log |Z[n, c, f, f]|
 
     Args:
-        model, loader: the network; dicts with `image` and `label` (as `TensorLoader`) or pairs.
+        model, loader, batches, mode, generator: as in `hessian_max_spectrum`.
         modules: names of modules that return maps; None for the ends of all stages.
-        batches: number of batches; None for all.
-        mode: `sample` (dropout on), `train` or `eval`.
-        generator: where to draw the dropout masks from.
 
     Example:
         >>> net = nn.Sequential(nn.AvgPool2d(2, stride=1))
@@ -410,15 +392,15 @@ def feature_spectrum(
         Park & Kim 2022, Fig. 6b; the released analysis averages logarithms, along the diagonal.
     """
     names = None if modules is None else list(modules)
-    totals: dict[str, Tensor] = {}
-    counts: dict[str, int] = {}
+    totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros(()))
+    counts: Counter[str] = Counter()
 
     def read(name: str, maps: Tensor) -> None:
         amplitude = torch.fft.fft2(maps.float()).abs()
         rows, columns = _diagonal(*maps.shape[2:])
         logs = to_float64((amplitude[:, :, rows, columns] + _FLOOR).log())  # (N, C, F)
-        totals[name] = totals.get(name, torch.zeros(())) + logs.mean(1).sum(0).cpu()
-        counts[name] = counts.get(name, 0) + len(maps)
+        totals[name] = totals[name] + logs.mean(1).sum(0).cpu()
+        counts[name] += len(maps)
 
     with running(model, mode), torch.no_grad(), seeded(draw_seed(generator)):
         for images, _ in read_batches(model, loader, batches):
@@ -441,10 +423,6 @@ def _diagonal(height: int, width: int) -> tuple[Tensor, Tensor]:
 def plot_feature_spectra(spectra: Mapping[str, FeatureSpectrum]) -> Figure:
     """Relative log amplitude by frequency: one panel per module, one line per model.
 
-    Args:
-        spectra: title to spectrum; modules with the same number of frequencies share a panel by
-            their name.
-
     Reference: Park & Kim 2022, Fig. 6b.
     """
     names = list(dict.fromkeys(name for each in spectra.values() for name in each.log_amplitudes))
@@ -453,9 +431,8 @@ def plot_feature_spectra(spectra: Mapping[str, FeatureSpectrum]) -> Figure:
     for axis, name in zip(axes, names, strict=True):
         for number, (title, spectrum) in enumerate(spectra.items()):
             if name in spectrum.log_amplitudes:
-                relative = spectrum.relative(name)
-                axis.plot(spectrum.frequencies[name], relative, "o-", color=f"C{number}",
-                          markersize=3, label=title)  # fmt: skip
+                line = {"color": f"C{number}", "markersize": 3, "label": title}
+                axis.plot(spectrum.frequencies[name], spectrum.relative(name), "o-", **line)
         axis.set_title(name, fontsize="medium")
         open_axes(axis, xlabel="frequency / π")
     axes[0].set_ylabel("log amplitude\nminus that of frequency 0")
@@ -534,10 +511,9 @@ def frequency_response(
 
 def _impulse_response(module: nn.Module, size: int, channels: int, level: float) -> Tensor:
     module = copy.deepcopy(module).cpu().double().eval()
-    middle = size // 2
     flat = torch.full((1, channels, size, size), level, dtype=torch.float64)
     delta = torch.zeros_like(flat)
-    delta[0, 0, middle, middle] = _IMPULSE
+    delta[0, 0, size // 2, size // 2] = _IMPULSE
     with torch.no_grad():
         # clones: a layer that works in place must not change the other's input
         up, down = module(flat + delta).clone(), module(flat - delta).clone()
@@ -547,9 +523,9 @@ def _impulse_response(module: nn.Module, size: int, channels: int, level: float)
             f"{size}), got {tuple(up.shape)}; leave out what shrinks or pools"
         )
     whole = (up - down)[0, 0] / (2 * _IMPULSE)
-    inside = torch.zeros_like(whole)
-    inside[1 : size - 1, 1 : size - 1] = whole[1 : size - 1, 1 : size - 1]
-    if bool((whole - inside).abs().max() > 1e-6):
+    rim = whole.clone()
+    rim[1 : size - 1, 1 : size - 1] = 0
+    if bool(rim.abs().max() > 1e-6):
         raise ValueError(f"size {size} is too small: the answer to an impulse reaches the border")
     return whole[:size, :size]
 

@@ -56,9 +56,7 @@ def filter_direction(
         d_i <- d_i |w_i| / |d_i|    for each output filter i,
 
     the landscape does not change either. Biases and normalisation weights stay where they are.
-
-    The numbers for a tensor depend on (seed, number, its name and shape) alone, so that networks
-    share directions wherever they share layers, whatever else they have.
+    Networks share directions wherever they have a layer of the same name and shape.
 
     Example:
         >>> model = nn.Linear(2, 1)
@@ -70,9 +68,8 @@ def filter_direction(
         Li et al. 2018, section 4.
 
     Differs:
-        The code released with "Blurs Behave Like Ensembles" takes the norms along the first axis:
-        one for each input channel and kernel position, over all output filters. That is
-        invariant to rescaling of whole layers, but not of single filters.
+        The code released with "Blurs Behave Like Ensembles" takes the norms over all output
+        filters. That is invariant to rescaling of whole layers, but not of single filters.
     """
     check_integer("seed", seed, low=0)
     check_integer("number", number, low=0)
@@ -113,7 +110,6 @@ class PartialGrid(AbstractContextManager["PartialGrid"]):
     """An array that is NaN where nothing has been computed.
 
     As a context it writes itself to `path` now and then, at the end, and when it is interrupted.
-    The file is replaced as a whole, and holds no pickled objects.
     """
 
     def __init__(self, shape: tuple[int, ...], path: str | Path | None, key: str) -> None:
@@ -198,17 +194,14 @@ def loss_landscape(
     they share layers, so that their landscapes can be compared.
 
     Args:
-        model: the network; it is left as it was.
-        loader: gives dicts with `image` and `label` (as `TensorLoader`) or pairs; the paper's is
-            the training set.
-        loss: `loss(logits, target)` with mean reduction.
+        model, loader, loss, mode: as in `hessian_max_spectrum`; the paper's data is the training
+            set, and its dropout is on.
         dimensions: 1 for a line, 2 for a plane.
         points: S, points along each direction; an odd number has the weights themselves.
         extent: the coordinates go from -extent to extent; the paper's notebook has 0.1.
         samples: landscapes with new dropout masks each, on the same directions.
         weight_decay: adds weight_decay/2 |w|^2.
         batches: a sub-sample, the first so many batches, held in memory; None for the full loader.
-        mode: `sample` (dropout on, as in the paper), `train`, `eval`.
         batch_norm: `keep` the running statistics, or `estimate` them anew at every point.
         normalisation: `filter`, or the `released` axis (see `filter_direction`).
         seed: of directions and dropout masks.
@@ -225,9 +218,6 @@ def loss_landscape(
 
     Reference:
         Li et al. 2018, section 4; Park & Kim 2022, section 2.2 and Fig. 7.
-
-    Differs:
-        The released code normalises along another axis; `normalisation="released"` does so.
     """
     check_choice("dimensions", dimensions, (1, 2))
     check_integer("points", points, low=2)
@@ -275,9 +265,10 @@ def plot_loss_landscapes(
 ) -> Figure:
     """Surfaces above, contours below, one column per model, all on one scale; lines in one axis.
 
+    Several samples of a plane are averaged in the surface; on a line each is drawn.
+
     Args:
-        landscapes: title to landscape, all of the same dimensions. Several samples of a plane are
-            averaged in the surface; on a line each is drawn.
+        landscapes: title to landscape, all of the same dimensions.
         ceiling: losses above are cut off, for far points tend to dwarf the basin; None for twice
             the largest loss that any of the models has within half of the extent.
 
@@ -332,16 +323,13 @@ def _draw_planes(figure: Figure, landscapes: Mapping[str, LossLandscape], ceilin
             along, across, surface, cmap="viridis", vmin=floor, vmax=ceiling,
             rcount=60, ccount=60, linewidth=0.1, edgecolor="0.3",
         )  # fmt: skip
-        axis.set_zlim(floor, ceiling)
-        axis.set_title(title)
-        axis.tick_params(labelsize="x-small")
         ticks = [-float(landscape.coordinates[-1]), 0, float(landscape.coordinates[-1])]
-        axis.set(xticks=ticks, yticks=ticks)
+        axis.set(title=title, xticks=ticks, yticks=ticks, zlim=(floor, ceiling))
+        axis.tick_params(labelsize="x-small")
         flat = figure.add_subplot(2, columns, columns + column)
         shown = flat.contourf(along, across, surface, levels=levels, cmap="viridis")
         flat.contour(along, across, surface, levels=levels, colors="black", linewidths=0.3)
-        flat.set_aspect("equal")
-        flat.set_xlabel("first direction")
+        flat.set(aspect="equal", xlabel="first direction")
         if column == 1:
             flat.set_ylabel("second direction")
     figure.colorbar(shown, ax=flat, label="loss", shrink=0.8)

@@ -1,7 +1,4 @@
-"""Fluctuation of the loss by the size of an ensemble.
-
-Reference: Park & Kim, "Blurs Behave Like Ensembles", ICML 2022, Appendix D.3 and Fig. D.3a.
-"""
+"""Fluctuation of the loss by the size of an ensemble."""
 
 from __future__ import annotations
 
@@ -71,12 +68,10 @@ def loss_variance(
 
     Args:
         model: a network with dropout, giving logits (B, C) or (B, C, ...).
-        loader: gives dicts with `image` and `label` (as `TensorLoader`) or pairs; class indices.
+        loader, batches, generator: as in `hessian_max_spectrum`; targets are class indices.
         sizes: ensemble sizes N.
         passes: number of passes over the data, at least twice the largest size.
-        batches: number of batches; None for all.
         ignore_index: class index of entries that don't count.
-        generator: where to draw the dropout masks from.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -120,13 +115,13 @@ def loss_variance(
 
 def _mean_and_variance(table: Tensor, size: int, shuffles: list[Tensor]) -> tuple[float, float]:
     """Measure the losses of ensembles of `size` passes."""
-    means, variances = [], []
+    moments = []
     for order in shuffles:
         whole = order[: len(order) // size * size]
         groups = table[whole].unflatten(0, (-1, size)).mean(1)  # (groups, D)
         losses = -groups.clamp_min(torch.finfo(groups.dtype).tiny).log().mean(1)  # Eq. (23)
-        means.append(float(losses.mean()))
-        variances.append(float(losses.var()))
+        moments.append((float(losses.mean()), float(losses.var())))
+    means, variances = zip(*moments, strict=True)
     return sum(means) / len(means), sum(variances) / len(variances)
 
 
@@ -156,8 +151,7 @@ def plot_loss_variances(variances: Mapping[str, LossVariance]) -> Figure:
         axis.plot(found.sizes, found.variances, "o", color=f"C{number}", label=title + slope)
         axis.plot(found.sizes, found.expected, "--", color=f"C{number}", linewidth=1)
     axis.plot([], [], "--", color="0.4", linewidth=1, label="1/N law, Eq. (28)")
-    axis.set_xscale("log")
-    axis.set_yscale("log")
+    axis.set(xscale="log", yscale="log")
     ticks = sorted({int(size) for found in variances.values() for size in found.sizes})
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
     axis.minorticks_off()

@@ -110,7 +110,12 @@ def smoothing_profile(
     top = others.max() + lead
     logits = torch.cat([others.expand(num_steps, -1), top.unsqueeze(1)], 1)
     target = torch.tensor([label])
-    rows = [_regulariser(loss, row[None], target, companions, is_penalty) for row in logits]
+    beside, labels = companions or (logits[:0], target[:0])
+    labels = torch.cat([target, labels.to(target)])
+    rows = []
+    for row in logits:
+        batch = torch.cat([row[None], beside.to(row)])
+        rows.append(_regularising(loss, batch, labels, is_penalty)[:1] * len(batch))
     smoothing = -torch.cat(rows)  # Eq. (8), j != predicted
     smoothing[:, predicted] *= -1  # Eq. (8), j = predicted
     return SmoothingProfile(
@@ -134,17 +139,13 @@ def active_share(
     """Share of the samples of a batch on which the regulariser of a loss has a gradient.
 
     A penalty that is active on few samples regularises little: Fig. 3 finds 15 % under the ranking
-    condition late in training and 95 % under the margin condition.
+    condition late in training and 95 % under the margin condition. It is 0 without valid entries.
 
     Args:
-        loss: `loss(logits, target)` with mean reduction.
+        loss, is_penalty: as in `smoothing_profile`.
         logits: (N, C) or (N, C, d1, ...), such as the predictions on the training set.
         target: class indices (N, d1, ...).
-        is_penalty: whether `loss` is a penalty alone, without cross entropy.
         ignore_index: class index of entries that don't count.
-
-    Returns:
-        The share in [0, 1]; 0 without valid entries.
 
     Example:
         >>> from sfumato.labels.mbls import mbls_loss
@@ -163,9 +164,7 @@ def active_share(
     valid = target != ignore_index
     if not bool(valid.any()):
         return 0.0
-    gradient = _gradient(loss, logits, target)
-    if not is_penalty:
-        gradient -= _gradient(partial(F.cross_entropy, ignore_index=ignore_index), logits, target)
+    gradient = _regularising(loss, logits, target, is_penalty, ignore_index)
     strength = gradient.abs().amax(1) * valid.sum()
     return float((strength[valid] > _TOLERANCE).double().mean())
 
@@ -185,10 +184,9 @@ def plot_smoothing_profile(profiles: Mapping[str, SmoothingProfile]) -> Figure:
         axes[0, column].set_title(title)
         _draw_functions(axes[0, column], profile)
         _draw_labels(axes[1, column], profile)
-    axes[0, 0].set_ylabel("smoothing f(z) C(z)")
-    axes[1, 0].set_ylabel("label")
-    axes[0, 0].legend(fontsize="small", loc="best")
-    axes[1, 0].legend(fontsize="small", loc="best")
+    for axis, label in zip(axes[:, 0], ("smoothing f(z) C(z)", "label"), strict=True):
+        axis.set_ylabel(label)
+        axis.legend(fontsize="small", loc="best")
     return figure
 
 
@@ -202,8 +200,7 @@ def _draw_functions(axis: Axes, profile: SmoothingProfile) -> None:
     axis.plot(lead, others.mean(1), color="tab:blue")
     axis.plot(lead, smoothing[:, -1], color="tab:red", label="predicted class")
     ticks = torch.linspace(0, len(lead) - 1, 4).long().tolist()
-    axis.set_xticks(lead[ticks])
-    axis.set_xticklabels([f"{lead[i]:.3g}\n{profile.confidence[i]:.4f}" for i in ticks])
+    axis.set_xticks(lead[ticks], [f"{lead[i]:.3g}\n{profile.confidence[i]:.4f}" for i in ticks])
     axis.set_xlabel("lead in logits\nconfidence", fontsize="small")
     axis.tick_params(labelsize="small")
 
@@ -220,21 +217,18 @@ def _draw_labels(axis: Axes, profile: SmoothingProfile) -> None:
     axis.tick_params(labelsize="small")
 
 
-def _regulariser(
+def _regularising(
     loss: LossFunction,
     logits: Tensor,
     target: Tensor,
-    companions: tuple[Tensor, Tensor] | None,
     is_penalty: bool,
+    ignore_index: int = -100,
 ) -> Tensor:
-    """Gradient of the regularisation term with respect to the first sample of the batch, (1, C)."""
-    if companions is not None:
-        logits = torch.cat([logits, companions[0].to(logits)])
-        target = torch.cat([target, companions[1].to(target)])
+    """Gradient of a penalty, or of what a loss adds to cross entropy."""
     gradient = _gradient(loss, logits, target)
     if not is_penalty:
-        gradient -= _gradient(F.cross_entropy, logits, target)
-    return gradient[:1] * len(logits)
+        gradient -= _gradient(partial(F.cross_entropy, ignore_index=ignore_index), logits, target)
+    return gradient
 
 
 def _gradient(loss: LossFunction, logits: Tensor, target: Tensor) -> Tensor:
@@ -285,13 +279,7 @@ class RegulariserValues:
 def plot_regularisers(
     found: Mapping[str, RegulariserValues], *, upper: float = 0.1, bins: int = 20
 ) -> Figure:
-    """Histograms side by side, each with the share of samples that are left alone.
-
-    Args:
-        found: title to values.
-        upper: values are clipped into [0, upper], as in the paper.
-        bins: number of bars.
-    """
+    """Histograms of values clipped into [0, upper], with the share of samples left alone."""
     check_number("upper", upper, low=0.0, open_low=True)
     check_integer("bins", bins, low=1)
     figure = new_figure(3.4 * len(found) + 0.4, 3.0, found=found)
@@ -300,10 +288,10 @@ def plot_regularisers(
     axes = figure.subplots(1, len(found), squeeze=False, sharey=True)[0]
     for axis, (title, each) in zip(axes, found.items(), strict=True):
         counts = to_float64(each.values).cpu().clamp(0, upper).histc(bins, 0, upper)
-        width = upper / bins
-        left = [number * width for number in range(bins)]
+        left = [number * upper / bins for number in range(bins)]
         shares = (counts / len(each.values)).tolist()
-        axis.bar(left, shares, width, align="edge", color="#3b6ea5", edgecolor="white", lw=0.6)
+        bars = {"align": "edge", "color": "#3b6ea5", "edgecolor": "white", "lw": 0.6}
+        axis.bar(left, shares, upper / bins, **bars)
         axis.set_title(f"{title}\nnothing for {each.inactive:.1%}", fontsize="medium")
         axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         open_axes(axis, xlabel="value of the regulariser", xlim=(0, upper))

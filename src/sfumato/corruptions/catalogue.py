@@ -107,7 +107,7 @@ _TINY_IMAGENET: dict[str, dict[str, Any]] = {
         "iterations": (1, 1, 2, 1, 2),
     },
     "motion_blur": {"radius": (10, 10, 10, 10, 12), "sigma": (1, 1.5, 2, 2.5, 3)},
-    "zoom_blur": {"count": (7, 12, 16, 21, 26), "step": 0.01},
+    "zoom_blur": _CIFAR["zoom_blur"],
     "snow": _CIFAR["snow"] | {"blend": (0.8, 0.8, 0.7, 0.65, 0.6)},
     "frost": {
         "image_weight": (1, 0.9, 0.8, 0.75, 0.7),
@@ -181,30 +181,20 @@ _IMAGENET: dict[str, dict[str, Any]] = {
     "saturate": {"factor": (0.3, 0.1, 2, 5, 20), "shift": (0, 0, 0, 0.1, 0.2)},
 }
 
-_SEVERITIES: dict[Constants, dict[str, dict[str, Any]]] = {
-    "cifar": _CIFAR,
-    "tiny-imagenet": _TINY_IMAGENET,
-    "imagenet": _IMAGENET,
-}
+_SEVERITIES = {"cifar": _CIFAR, "tiny-imagenet": _TINY_IMAGENET, "imagenet": _IMAGENET}
 
 
 def constants_for_size(height: int, width: int) -> Constants:
     """The published constants whose image size is nearest, in ratio, to the shorter side."""
-    side = min(height, width)
-
-    def distance(constants: Constants) -> float:
-        nominal = NOMINAL_SIZE[constants]
-        return max(side / nominal, nominal / side)
-
-    return min(NOMINAL_SIZE, key=distance)
+    ratios = {key: min(height, width) / nominal for key, nominal in NOMINAL_SIZE.items()}
+    return min(NOMINAL_SIZE, key=lambda key: max(ratios[key], 1 / ratios[key]))
 
 
 def severity_parameters(constants: Constants, name: str, severity: int) -> dict[str, Any]:
     """The keyword arguments of corruption `name` at `severity`."""
-    fields = _SEVERITIES[constants][name]
     return {
         field: value[severity - 1] if isinstance(value, tuple) else value
-        for field, value in fields.items()
+        for field, value in _SEVERITIES[constants][name].items()
     }
 
 
@@ -277,12 +267,10 @@ def corrupt(
     if constants is None:
         constants = constants_for_size(*images.shape[-2:])
     check_choice("constants", constants, NOMINAL_SIZE)
-    parameters = severity_parameters(constants, name, severity)
-    function = partial(_FUNCTIONS[name], **parameters)
+    function = partial(_FUNCTIONS[name], **severity_parameters(constants, name, severity))
     is_random = "streams" in inspect.signature(function).parameters
-    return change_levels(
-        images, function, draw_seeds(len(images), generator) if is_random else None
-    )
+    seeds = draw_seeds(len(images), generator) if is_random else None
+    return change_levels(images, function, seeds)
 
 
 def change_levels(

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from sfumato._core.files import (
 )
 from sfumato._core.statistics import spread_evenly
 from sfumato.corruptions.catalogue import (
+    CATEGORIES,
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
     SEVERITIES,
@@ -39,7 +41,6 @@ from sfumato.corruptions.random_numbers import seeded_generator
 from sfumato.corruptions.sequences import HARDER_PERTURBATIONS, PERTURBATIONS
 
 _SUFFIXES = {".jpeg", ".jpg", ".png"}
-_GROUPS = ("noise", "blur", "weather", "digital", "extra")
 
 
 def stored_corruptions(folder: Path | str) -> tuple[str, ...]:
@@ -48,7 +49,7 @@ def stored_corruptions(folder: Path | str) -> tuple[str, ...]:
     found = tuple(
         name
         for name in (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
-        if (folder / f"{name}.npy").is_file() or _place(folder, name).is_dir()
+        if _array(folder, name).is_file() or _place(folder, name).is_dir()
     )
     if not found:
         raise FileNotFoundError(
@@ -75,22 +76,37 @@ def read_corrupted(
         the class folder in sorted order, and images are read as RGB.
     """
     check_integer("batch_size", batch_size, low=1)
-    folder, labels = Path(folder), stored_labels(folder, name, severity, limit=limit)
-    if (folder / f"{name}.npy").is_file():
-        return _read_arrays(folder / f"{name}.npy", severity, labels, batch_size)
-    return _read_folders(_place(folder, name) / str(severity), labels, batch_size)
+    labels = stored_labels(folder, name, severity, limit=limit)
+    if _array(folder, name).is_file():
+        images = load_array(_array(folder, name))
+        count = len(images) // len(SEVERITIES)
+        return _batches(images[(severity - 1) * count :].__getitem__, count, labels, batch_size)
+    paths = [path for path, _ in _listed(_place(folder, name) / str(severity))]
+    return _batches(partial(_decode_all, paths), len(paths), labels, batch_size)
+
+
+def _batches(
+    load: Callable[[np.ndarray], np.ndarray], count: int, labels: Tensor, batch_size: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The images at as many of `count` positions as there are labels, with their labels."""
+    positions = spread_evenly(count, len(labels))
+    for rows, target in zip(positions.split(batch_size), labels.split(batch_size), strict=True):
+        yield _channels_first(load(rows.numpy())), target
+
+
+def _channels_first(pixels: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.array(pixels)).movedim(-1, -3).contiguous()
 
 
 def stored_labels(
     folder: Path | str, name: str, severity: int, *, limit: int | None = None
 ) -> Tensor:
     """int64 (N,), the labels of what `read_corrupted` reads, without reading an image."""
-    folder = Path(folder)
     check_integer("severity", severity, low=1, high=5)
-    if (folder / f"{name}.npy").is_file():
+    place = _place(folder, name) / str(severity)
+    if _array(folder, name).is_file():
         labels = _array_labels(folder, name, severity)
-    elif (_place(folder, name) / str(severity)).is_dir():
-        place = _place(folder, name) / str(severity)
+    elif place.is_dir():
         labels = torch.tensor([label for _, label in _listed(place)])
     else:
         raise FileNotFoundError(
@@ -104,7 +120,7 @@ def stored_labels(
 
 def stored_classes(folder: Path | str, name: str, severity: int) -> tuple[str, ...] | None:
     """The names of the class folders in the order of their labels; None in the other layout."""
-    place = _place(Path(folder), name) / str(severity)
+    place = _place(folder, name) / str(severity)
     return _classes(place) if place.is_dir() else None
 
 
@@ -118,27 +134,28 @@ def load_array(path: Path) -> npt.NDArray[Any]:
         raise ValueError(f"{path}: not readable as .npy without pickle: {error}") from error
 
 
-def _place(folder: Path, name: str) -> Path:
+def _array(folder: Path | str, name: str) -> Path:
+    return Path(folder) / f"{name}.npy"
+
+
+def _place(folder: Path | str, name: str) -> Path:
     """The folder of a type; ImageNet-C comes in one archive for each group of types."""
-    places = (folder / name, *(folder / group / name for group in _GROUPS))
-    return next((place for place in places if place.is_dir()), folder / name)
+    places = [Path(folder) / group / name for group in ("", *CATEGORIES)]
+    return next((place for place in places if place.is_dir()), places[0])
 
 
-def _array_labels(folder: Path, name: str, severity: int) -> Tensor:
-    path = folder / f"{name}.npy"
-    images, labels = load_array(path), load_array(folder / "labels.npy")
+def _array_labels(folder: Path | str, name: str, severity: int) -> Tensor:
+    path, at_labels = _array(folder, name), _array(folder, "labels")
+    images, labels = load_array(path), load_array(at_labels)
     if images.ndim != 4 or images.dtype != np.uint8 or len(images) % len(SEVERITIES):
         raise ValueError(
             f"{path} must be uint8 (5 N, H, W, C), got {images.dtype} {tuple(images.shape)}"
         )
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise ValueError(
-            f"{folder / 'labels.npy'} must hold integers (N,), got {labels.dtype} {labels.shape}"
-        )
+        raise ValueError(f"{at_labels} must hold integers (N,), got {labels.dtype} {labels.shape}")
     count = len(images) // len(SEVERITIES)
-    first = (severity - 1) * count
     if len(labels) == len(images):
-        labels = labels[first : first + count]
+        labels = labels[(severity - 1) * count :][:count]
     if len(labels) != count:
         raise ValueError(
             f"labels.npy must have {count} or {len(images)} entries for {path.name}, "
@@ -147,28 +164,13 @@ def _array_labels(folder: Path, name: str, severity: int) -> Tensor:
     return torch.from_numpy(labels.astype(np.int64))
 
 
-def _read_arrays(
-    path: Path, severity: int, labels: Tensor, batch_size: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    images = load_array(path)
-    count = len(images) // len(SEVERITIES)
-    positions = (severity - 1) * count + spread_evenly(count, len(labels))
-    for rows, target in zip(positions.split(batch_size), labels.split(batch_size), strict=True):
-        batch = torch.from_numpy(np.array(images[rows.numpy()]))
-        yield batch.permute(0, 3, 1, 2).contiguous(), target
-
-
-def _read_folders(folder: Path, labels: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    paths = [path for path, _ in _listed(folder)]
-    positions = spread_evenly(len(paths), len(labels))
+def _decode_all(paths: list[Path], rows: np.ndarray) -> np.ndarray:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for rows, target in zip(positions.split(batch_size), labels.split(batch_size), strict=True):
-            images = list(pool.map(_decode, [paths[row] for row in rows.tolist()]))
-            if len({image.shape for image in images}) > 1:
-                raise ValueError(
-                    f"the images of {folder} differ in size; resize them to one size first"
-                )
-            yield torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous(), target
+        images = list(pool.map(_decode, [paths[row] for row in rows]))
+    if len({image.shape for image in images}) > 1:
+        folder = paths[0].parents[1]
+        raise ValueError(f"the images of {folder} differ in size; resize them to one size first")
+    return np.stack(images)
 
 
 def _decode(path: Path) -> npt.NDArray[np.uint8]:
@@ -204,10 +206,7 @@ def corruption_generator(seed: int, name: str, severity: int) -> torch.Generator
 
     Example:
         >>> images = torch.zeros(2, 3, 32, 32)
-        >>> first = corrupt(images, "fog", 1, generator=corruption_generator(0, "fog", 1))
-        >>> second = corrupt(images, "fog", 1, generator=corruption_generator(0, "fog", 1))
-        >>> torch.equal(first, second)
-        True
+        >>> foggy = corrupt(images, "fog", 1, generator=corruption_generator(0, "fog", 1))
     """
     return seeded_generator(seed, name, severity)
 
@@ -232,8 +231,8 @@ def write_corrupted(
 
     Args:
         folder: where to; created if absent.
-        images: uint8 images.
-        labels: class indices.
+        images: uint8 (N, C, H, W) with 1 or 3 channels.
+        labels: (N,) class indices.
         layout: "arrays" (as CIFAR-10-C, lossless) or "folders" (as ImageNet-C, JPEG of quality 85).
         classes: names of the class folders, in sorted order; "folders" needs them.
         names: types of corruption.
@@ -241,9 +240,6 @@ def write_corrupted(
         seed: each type and severity uses `corruption_generator(seed, name, severity)`.
         batch_size: images at once; does not change the result.
         progress: called with type and severity after each.
-
-    Shape:
-        images (N, C, H, W) with 1 or 3 channels, labels (N,).
     """
     check_corruptible(images)
     _check_set(images, labels, layout, classes)
@@ -294,9 +290,7 @@ def _folder_when_complete(path: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
         os.replace(made, path)
     except OSError as error:
-        is_full = is_full_disk(error, path.parent)  # asked before its room is given back
-        shutil.rmtree(made, ignore_errors=True)
-        if is_full:
+        if is_full_disk(error, path.parent):  # asked before its room is given back
             raise full_disk(path) from None
         raise
     finally:
@@ -315,10 +309,10 @@ def _write_arrays(
                 yield batch.permute(0, 2, 3, 1).numpy()
 
     all_labels = labels.repeat(len(SEVERITIES)).numpy()
-    _write_array(folder / "labels.npy", all_labels.dtype, (total,), [all_labels])
+    _write_array(_array(folder, "labels"), all_labels.dtype, (total,), [all_labels])
     for name in names:
         shape = (total, height, width, channels)
-        _write_array(folder / f"{name}.npy", np.dtype(np.uint8), shape, images(name))
+        _write_array(_array(folder, name), np.dtype(np.uint8), shape, images(name))
 
 
 def _write_array(
@@ -348,39 +342,34 @@ def _write_folders(
         place = folder / name / str(severity)
         check_inside(place, folder)
         with _folder_when_complete(place) as made:
-            places = [made / class_name for class_name in classes]
-            for each in places:
-                each.mkdir()
+            for each in classes:
+                (made / each).mkdir()
             for start, batch in cell(name, severity):
                 for number, image in enumerate(batch, start=start):
-                    path = places[int(labels[number])] / f"{number:0{digits}d}.JPEG"
+                    path = made / classes[int(labels[number])] / f"{number:0{digits}d}.JPEG"
                     pixels = image.permute(1, 2, 0).squeeze(2).numpy()
                     content = io.BytesIO()  # Pillow itself cuts files short where a disk is full
                     Image.fromarray(pixels).save(content, "JPEG", quality=_JPEG_QUALITY)
-                    with path.open("wb") as file:
-                        file.write(content.getvalue())
+                    path.write_bytes(content.getvalue())
 
 
 def stored_perturbations(folder: Path | str) -> tuple[str, ...]:
     """The types of sequences found in a folder; none where its arrays are of single images."""
-    folder = Path(folder)
-    return tuple(
-        name
-        for name in (*PERTURBATIONS, *HARDER_PERTURBATIONS)
-        if (folder / f"{name}.npy").is_file() and load_array(folder / f"{name}.npy").ndim == 5
-    )
+    paths = {name: _array(folder, name) for name in (*PERTURBATIONS, *HARDER_PERTURBATIONS)}
+    found = paths.items()
+    return tuple(n for n, path in found if path.is_file() and load_array(path).ndim == 5)
 
 
 def count_sequences(folder: Path | str, name: str) -> int:
     """Count the sequences of a type."""
-    return len(load_array(Path(folder) / f"{name}.npy"))
+    return len(load_array(_array(folder, name)))
 
 
 def read_sequences(
     folder: Path | str, name: str, *, batch_size: int = 16, limit: int | None = None
 ) -> Iterator[Tensor]:
     """The sequences of one type, batch by batch, uint8 (N, T, C, H, W)."""
-    path = Path(folder) / f"{name}.npy"
+    path = _array(folder, name)
     frames = load_array(path)
     if frames.ndim != 5 or frames.dtype != np.uint8 or frames.shape[1] < 2:
         raise ValueError(
@@ -390,5 +379,4 @@ def read_sequences(
     if limit is not None:
         check_integer("limit", limit, low=1)
     for rows in spread_evenly(len(frames), limit).split(batch_size):
-        batch = torch.from_numpy(np.array(frames[rows.numpy()]))
-        yield batch.permute(0, 1, 4, 2, 3).contiguous()
+        yield _channels_first(frames[rows.numpy()])
