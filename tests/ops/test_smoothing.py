@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import sfumato.ops.library as native
 from sfumato.features import Smooth, blur_features, bound_features, smooth_features
-from sfumato.ops.smoothing import can_smooth
+from sfumato.ops.library import can_smooth
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no compiled kernels here")
 

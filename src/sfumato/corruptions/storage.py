@@ -290,7 +290,9 @@ def _folder_when_complete(path: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
         os.replace(made, path)
     except OSError as error:
-        if is_full_disk(error, path.parent):  # asked before its room is given back
+        is_full = is_full_disk(error, path.parent)  # asked before its room is given back
+        shutil.rmtree(made, ignore_errors=True)
+        if is_full:
             raise full_disk(path) from None
         raise
     finally:

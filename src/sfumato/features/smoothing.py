@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from sfumato._core.checks import check_choice, check_floating, check_number
-from sfumato.ops.library import is_within_reach
-from sfumato.ops.smoothing import can_smooth, smooth_map
+from sfumato.ops.library import can_smooth, is_within_reach, smooth_map
 
 ProbKind = Literal["tanh", "relu6", "scale", "none", "identity"]
 

@@ -7,7 +7,7 @@
 | `softmax_triton` | the two passes of `softmax_summary` on a GPU, in Triton | |
 | `library.read_distribution` | what metrics read off probabilities | distribution.inc |
 | `library.deposit` | confidences into cells | histogram.inc |
-| `smoothing.smooth_map` | the spatial smoothing layer | smoothing.inc |
+| `library.smooth_map` | the spatial smoothing layer | smoothing.inc |
 
 Installing the package compiles `kernels.c` where there is a C compiler (`hatch_build.py`), once for
 each level of vector instructions; `library` loads it. Where there is none, or the environment says

@@ -1,4 +1,4 @@
-"""Load the compiled kernels, describe tensors to them, and call those under the metrics."""
+"""Load the compiled kernels, describe tensors to them, call those under metrics and layers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -88,20 +88,23 @@ def is_within_reach(*tensors: torch.Tensor) -> bool:
     return not is_traced() and library() is not None and all(map(has_values, tensors))
 
 
-class Shape(NamedTuple):
-    """Sizes of dense predictions.
+def jobs(*fields: tuple[str, Any]) -> dict[torch.dtype, type[ctypes.Structure]]:
+    """What a kernel is handed, by its precision: names and their type, None for that of numbers."""
+    return {
+        dtype: type("Job", (ctypes.Structure,), {"_fields_": [
+            (name, kind or real) for names, kind in fields for name in names.split()
+        ]})
+        for dtype, real in REAL.items()
+    }  # fmt: skip
 
-    Attributes:
-        samples: N.
-        classes: C.
-        positions: the product of the dimensions after the classes.
-        is_rows: whether the classes of an entry are neighbours in memory.
-    """
+
+class Shape(NamedTuple):
+    """Sizes of dense predictions."""
 
     samples: int
     classes: int
-    positions: int
-    is_rows: bool
+    positions: int  # the product of the dimensions after the classes
+    is_rows: bool  # the classes of an entry are neighbours in memory
 
 
 def dense(tensor: Tensor) -> tuple[Tensor, Shape]:
@@ -123,27 +126,20 @@ def in_order_of(tensor: Tensor, reference: Tensor) -> Tensor:
 
 
 class Distribution(NamedTuple):
-    """Extremes, sum, label's probability and correctness of each entry; (N, ...) each.
-
-    Attributes:
-        largest, smallest, sum: over the classes.
-        own: the probability of the label.
-        correct: whether the label is the first class with the largest.
-    """
+    """Extremes and sum over the classes of each entry, and about its label; (N, ...) each."""
 
     largest: Tensor
     smallest: Tensor
     sum: Tensor
-    own: Tensor
-    correct: Tensor
+    own: Tensor  # the probability of the label
+    correct: Tensor  # the label is the first class with the largest
 
 
-class _DistributionJob(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("probs", "label", "correct", "numbers")),
-        *((name, ctypes.c_int64) for name in ("samples", "classes", "positions")),
-        *((name, ctypes.c_int32) for name in ("is_rows", "threads")),
-    )
+_DISTRIBUTION_JOBS = jobs(
+    ("probs label correct numbers", ctypes.c_void_p),
+    ("samples classes positions", ctypes.c_int64),
+    ("is_rows threads", ctypes.c_int32),
+)
 
 
 def read_distribution(probs: Tensor, label: Tensor) -> Distribution | None:
@@ -157,26 +153,23 @@ def read_distribution(probs: Tensor, label: Tensor) -> Distribution | None:
     numbers = probs.new_empty((4, *label.shape))
     correct = label.new_empty(label.shape, dtype=torch.bool)
     pointers = [each.data_ptr() for each in (probs, label, correct, numbers)]
-    call("distribution", probs.dtype, _DistributionJob(*pointers, *shape, threads(probs.numel())))
+    job = _DISTRIBUTION_JOBS[probs.dtype](*pointers, *shape, threads(probs.numel()))
+    call("distribution", probs.dtype, job)
     largest, smallest, total, own = numbers.unbind(0)
     return Distribution(largest, smallest, total, own, correct)
 
 
-class _HistogramJob(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("confidence", "log_likelihood", "correct", "sums")),
-        ("number", ctypes.c_int64),
-        ("cells", ctypes.c_int64),
-        ("slope", ctypes.c_double * 2),
-        ("start", ctypes.c_double * 2),
-    )
+_HISTOGRAM_JOBS = jobs(
+    ("confidence log_likelihood correct sums", ctypes.c_void_p),
+    ("number cells", ctypes.c_int64),
+    ("slope start", ctypes.c_double * 2),
+)
 
 
 def can_deposit(confidence: Tensor, sums: Tensor) -> bool:
     """True if there is a kernel for these."""
-    within_reach = is_within_reach(confidence) and is_within_reach(sums)
     is_known = confidence.dtype in REAL and sums.dtype == torch.float64
-    return within_reach and is_known and sums.is_contiguous()
+    return is_within_reach(confidence, sums) and is_known and sums.is_contiguous()
 
 
 def deposit(
@@ -200,18 +193,40 @@ def deposit(
     """
     confidence, correct = confidence.contiguous(), correct.contiguous()
     log_likelihood = log_likelihood.to(confidence.dtype).contiguous()
-    job = _HistogramJob(
-        confidence.data_ptr(),
-        log_likelihood.data_ptr(),
-        correct.data_ptr(),
-        sums.data_ptr(),
-        len(confidence),
-        len(sums) // 2,
-        slope,
-        start,
-    )
-    lost = call("deposit", confidence.dtype, job)
+    pointers = [each.data_ptr() for each in (confidence, log_likelihood, correct, sums)]
+    job = _HISTOGRAM_JOBS[confidence.dtype]
+    sizes = (len(confidence), len(sums) // 2)
+    lost = call("deposit", confidence.dtype, job(*pointers, *sizes, slope, start))
     if lost:
         raise ValueError(
             f"confidences must be numbers in [0, 1], got NaN or less than 0 for {lost} of them"
         )
+
+
+_SMOOTHING_JOBS = jobs(
+    ("x upstream out", ctypes.c_void_p),
+    ("samples height width channels", ctypes.c_int64),
+    ("temperature", None),
+    ("threads", ctypes.c_int32),
+)
+
+
+def can_smooth(z: Tensor) -> bool:
+    """True if there is a kernel for this map: on the CPU, (N, C, H, W) in channels_last."""
+    is_known = is_within_reach(z) and z.dtype in REAL and z.numel() > 0
+    return is_known and z.is_contiguous(memory_format=torch.channels_last)
+
+
+def smooth_map(z: Tensor, temperature: float, upstream: Tensor | None = None) -> Tensor:
+    """Blur(Prob(z)) with the 2x2 box, tanh and zeros outside; or its gradient."""
+    # The kernel walks both maps with one index, so their order in memory must agree.
+    if upstream is not None:
+        upstream = upstream.contiguous(memory_format=torch.channels_last)
+    out = torch.empty_like(z, memory_format=torch.channels_last)
+    samples, channels, height, width = z.shape
+    pointers = [None if each is None else each.data_ptr() for each in (z, upstream, out)]
+    sizes = (samples, height, width, channels)
+    job = _SMOOTHING_JOBS[z.dtype](*pointers, *sizes, temperature, threads(z.numel()))
+    if call("smooth", z.dtype, job):
+        raise MemoryError("no memory for a row of the map")
+    return out

@@ -23,6 +23,7 @@ from sfumato.ops.library import (
     has_values,
     in_order_of,
     is_within_reach,
+    jobs,
     threads,
 )
 
@@ -281,7 +282,7 @@ def _shared_value(logits: Tensor, is_chosen: Tensor) -> Tensor:
 
 Also = Literal["brier", "following", "distance"]
 
-# In the order in which the kernel keeps them; what they mean is in `softmax`.
+# In the order in which the kernel keeps them; `PlainSoftmax` says what they mean.
 _ALWAYS = ("label", "top", "total", "entropy", "highest", "top_ties", "normaliser")
 
 # One of these besides: those with a derivative, and constants that belong to them.
@@ -315,31 +316,20 @@ _TILE = 128
 
 
 class Reading(NamedTuple):
-    """Numbers that a pass over the logits found.
+    """Numbers that a pass over the logits found."""
 
-    Attributes:
-        names: the numbers with a derivative that are handed out.
-        numbers: (K, N, ...), one value of each entry for each number, constants included.
-        predicted: (N, ...) the first class at the top, or None.
-        totals: (C,) sums of the probabilities of all valid entries, or None.
-        valid: how many entries are not ignored.
-        strange: how many labels are outside [0, C) and not ignored.
-    """
-
-    names: tuple[str, ...]
-    numbers: Tensor
-    predicted: Tensor | None
-    totals: Tensor | None
-    valid: int
-    strange: int
+    names: tuple[str, ...]  # those with a derivative that are handed out
+    numbers: Tensor  # (K, N, ...), one value of each entry for each number, constants included
+    predicted: Tensor | None  # (N, ...), the first class at the top
+    totals: Tensor | None  # (C,), sums of the probabilities of all valid entries
+    valid: int  # how many entries are not ignored
+    strange: int  # how many labels are outside [0, C) and not ignored
 
     def outputs(self) -> tuple[Tensor, ...]:
         """Return all that has a derivative: each of `names`, (N, ...), and the totals if any."""
-        if len(self.names) < 3:  # cheaper than a view of every number
-            numbers = tuple(map(self.of, self.names))
-        else:
-            rows = self.numbers.unbind(0)
-            numbers = tuple(rows[_PLACES[name]] for name in self.names)
+        # For few names cheaper than a view of every number.
+        rows = self.numbers if len(self.names) < 3 else self.numbers.unbind(0)
+        numbers = tuple(rows[_PLACES[name]] for name in self.names)
         return numbers if self.totals is None else (*numbers, self.totals)
 
     def predicted_classes(self) -> Tensor:
@@ -354,27 +344,15 @@ class Reading(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """Logits and targets in the form that the kernel takes, and what to read.
+    """Logits and targets in the form that the kernel takes, and what to read."""
 
-    Attributes:
-        logits: (N, C, ...), dense.
-        target: class indices (N, ...) without gaps, or None.
-        soft_target: in the order of the logits, or None.
-        table: (C, C), the soft target of each label, or None.
-        margins: (C,), where each class has a margin of its own.
-        shape: of the logits.
-        margin: beyond which classes are counted; None where there is none or each has its own.
-        ignore_index: label of entries to skip.
-        also: what is read besides.
-    """
-
-    logits: Tensor
-    target: Tensor | None
-    soft_target: Tensor | None
-    table: Tensor | None
-    margins: Tensor | None
+    logits: Tensor  # (N, C, ...), dense
+    target: Tensor | None  # class indices (N, ...) without gaps
+    soft_target: Tensor | None  # in the order of the logits
+    table: Tensor | None  # (C, C), the soft target of each label
+    margins: Tensor | None  # (C,), where each class has a margin of its own
     shape: Shape
-    margin: float | None = None
+    margin: float | None = None  # None where there is none or each class has its own
     ignore_index: int = NOTHING_IGNORED
     also: Also | None = None
 
@@ -383,16 +361,6 @@ class Pass(NamedTuple):
         """Name the numbers that are read beside those that are always there."""
         has_margin = self.margin is not None or self.margins is not None
         return "margin" if has_margin else self.also
-
-    @property
-    def tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors that a gradient needs again."""
-        return self[:5]
-
-    @property
-    def options(self) -> tuple[Shape, float | None, int, Also | None]:
-        """The rest of it."""
-        return self[5:]
 
 
 def plan_pass(
@@ -414,14 +382,12 @@ def plan_pass(
     if also is not None and (soft_target is not None or (also == "distance" and logits.ndim > 4)):
         return None
     logits, shape = dense(logits)
-    target, table, margins = _contiguous(target), _contiguous(table), _contiguous(margins)
+    target, table, margins = (
+        each if each is None else each.contiguous() for each in (target, table, margins)
+    )
     if soft_target is not None:
         soft_target = in_order_of(soft_target, logits)
     return Pass(logits, target, soft_target, table, margins, shape, margin, ignore_index, also)
-
-
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.contiguous()
 
 
 def read_numbers(
@@ -443,11 +409,11 @@ def read_numbers(
         predicted = torch.empty(entries, dtype=torch.int64, device="cpu")
         job.predicted = predicted.data_ptr()
     if wants_totals:
-        each = torch.zeros((job.threads, classes), dtype=torch.float64, device="cpu")
-        job.totals = each.data_ptr()
+        totals = torch.zeros((job.threads, classes), dtype=torch.float64, device="cpu")
+        job.totals = totals.data_ptr()
     call("softmax", numbers.dtype, job)
-    if wants_totals:
-        totals = (each[0] if len(each) == 1 else each.sum(0)).to(numbers.dtype)
+    if totals is not None:
+        totals = totals.sum(0).to(numbers.dtype)
     return Reading(only or names, numbers, predicted, totals, job.valid, job.strange)
 
 
@@ -473,50 +439,32 @@ def write_gradient(
     return gradient
 
 
-def _structure(real: type) -> type[ctypes.Structure]:
-    pointers = ("logits", "soft", "table", "margins", "shares", "label")
-    results = ("numbers", "predicted", "totals", "gradient")
-    sizes = ("samples", "classes", "positions", "height", "width", "ignored", "valid", "strange")
-
-    class Job(ctypes.Structure):
-        _fields_ = (
-            *((name, ctypes.c_void_p) for name in (*pointers, *results)),
-            ("upstream", ctypes.c_void_p * _NUMBERS),
-            ("step", ctypes.c_int64 * _NUMBERS),
-            ("direction", ctypes.c_void_p),
-            *((name, ctypes.c_int64) for name in sizes),
-            ("margin", real),
-            *((name, ctypes.c_int32) for name in ("more", "is_rows", "threads")),
-        )
-
-    return Job
+_JOBS = jobs(
+    ("logits soft table margins shares label", ctypes.c_void_p),
+    ("numbers predicted totals gradient", ctypes.c_void_p),
+    ("upstream", ctypes.c_void_p * _NUMBERS),
+    ("step", ctypes.c_int64 * _NUMBERS),
+    ("direction", ctypes.c_void_p),
+    ("samples classes positions height width ignored valid strange", ctypes.c_int64),
+    ("margin", None),
+    ("more is_rows threads", ctypes.c_int32),
+)
 
 
-_JOBS = {dtype: _structure(real) for dtype, real in REAL.items()}
-
-
-def _job(plan: Pass, numbers: Tensor) -> tuple[ctypes.Structure, Tensor | None]:
+def _job(plan: Pass, numbers: Tensor) -> tuple[Any, Tensor | None]:
     """Fill the kernel's structure, and make room for the targets that it computes itself."""
-    logits, target, soft_target, table, margins, shape, margin, ignore_index, also = plan
-    job = _JOBS[numbers.dtype](logits.data_ptr())
-    job.numbers = numbers.data_ptr()
-    if target is not None:
-        job.label = target.data_ptr()
-    if soft_target is not None:
-        job.soft = soft_target.data_ptr()
-    if table is not None:
-        job.table = table.data_ptr()
-    if margins is not None:
-        job.margins = margins.data_ptr()
-    job.samples, job.classes, job.positions, job.is_rows = shape
-    job.ignored = ignore_index
-    if margin is not None:
-        job.margin = margin
+    job: Any = _JOBS[numbers.dtype](numbers=numbers.data_ptr(), margin=plan.margin or 0.0)
+    tensors = (plan.logits, plan.target, plan.soft_target, plan.table, plan.margins)
+    for name, each in zip(("logits", "label", "soft", "table", "margins"), tensors, strict=True):
+        if each is not None:
+            setattr(job, name, each.data_ptr())
+    job.samples, job.classes, job.positions, job.is_rows = plan.shape
+    job.ignored = plan.ignore_index
     job.more = _LAYOUTS[plan.more][0]
-    job.threads = threads(logits.numel())
-    if table is None and also != "distance":
+    job.threads = threads(plan.logits.numel())
+    if plan.table is None and plan.also != "distance":
         return job, None
-    job.height, job.width = (1, 1, *logits.shape[2:])[-2:]
+    job.height, job.width = (1, 1, *plan.logits.shape[2:])[-2:]
     shares = numbers.new_empty((job.threads, job.classes * _TILE))
     job.shares = shares.data_ptr()
     return job, shares
@@ -549,8 +497,7 @@ def softmax_summary(
         also: which of `brier`, `following` and `distance` will be read; not beside a margin.
         only: the numbers with a derivative that will be read: each costs autograd a few
             microseconds. None for all of them.
-        wants_predicted: whether `predicted` will be read.
-        wants_totals: whether `totals` will be read.
+        wants_predicted, wants_totals: whether `predicted` and `totals` will be read.
 
     Example:
         >>> softmax = softmax_summary(torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0]))
@@ -649,9 +596,8 @@ def _is_on_gpu(logits: Tensor, soft_target: Tensor | None, margin: float | Tenso
     """True if the kernels of a GPU serve: a gradient of the logits only, and nothing is traced."""
     if not logits.is_cuda or logits.numel() == 0 or is_traced():
         return False
-    return not _needs_autograd(logits, soft_target, margin) and _is_trusted(
-        logits.device, logits.dtype
-    )
+    asks_more = _needs_autograd(logits, soft_target, margin)
+    return not asks_more and _is_trusted(logits.device, logits.dtype)
 
 
 @cache
@@ -698,8 +644,8 @@ class _WithGradient(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, plan: Pass, reading: Reading) -> tuple[Tensor, ...]:
         # Zeros for numbers that no loss used would each be a tensor to read.
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*plan.tensors, reading.numbers)
-        ctx.options, ctx.names = plan.options, reading.names
+        ctx.save_for_backward(*plan[:5], reading.numbers)  # the tensors; the rest is options
+        ctx.options, ctx.names = plan[5:], reading.names
         return reading.outputs()
 
     @staticmethod
@@ -733,7 +679,5 @@ def gradient_by_autograd(
 
 def _needs_autograd(logits: Tensor, *constants: Tensor | float | None) -> bool:
     """True if more is asked than a gradient with respect to the logits."""
-    for each in constants:
-        if isinstance(each, Tensor) and each.requires_grad:
-            return True
-    return forward_ad.unpack_dual(logits).tangent is not None
+    asked = any(isinstance(each, Tensor) and each.requires_grad for each in constants)
+    return asked or forward_ad.unpack_dual(logits).tangent is not None

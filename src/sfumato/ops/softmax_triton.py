@@ -254,14 +254,8 @@ def softmax_numbers(
 
 
 @softmax_numbers.register_fake
-def _room(
-    logits: Tensor,
-    target: Tensor | None,
-    soft: Tensor | None,
-    margins: Tensor | None,
-    margin: float | None,
-    ignore_index: int,
-) -> Tensor:
+def _room(logits: Tensor, *others: Any) -> Tensor:
+    _, _, margins, margin, _ = others
     number = _WITHOUT_MARGIN if margin is None and margins is None else len(NAMES)
     real = torch.float64 if logits.dtype == torch.float64 else torch.float32
     return logits.new_empty((number, logits.shape[0], *logits.shape[2:]), dtype=real)
@@ -297,26 +291,19 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-    logits, target, soft, margins, numbers = ctx.saved_tensors
+    *tensors, numbers = ctx.saved_tensors
+    options = (ctx.margin, ctx.ignore_index)
     if torch.is_grad_enabled():  # second derivatives
+        logits, target, soft, margins = tensors
         _, shape = dense(logits)
-        plan = Pass(logits, target, soft, None, margins, shape, ctx.margin, ctx.ignore_index)
+        plan = Pass(logits, target, soft, None, margins, shape, *options)
         rows = dict(zip(NAMES, upstream.unbind(0), strict=False))
         by_name = {name: rows[name] for name in _SMOOTH if name in rows}
         if target is None and soft is None:
             del by_name["label"]
         gradient = gradient_by_autograd(plan, by_name, None)
     else:
-        gradient = softmax_gradient(
-            upstream.contiguous(),
-            numbers,
-            logits,
-            target,
-            soft,
-            margins,
-            ctx.margin,
-            ctx.ignore_index,
-        )
+        gradient = softmax_gradient(upstream.contiguous(), numbers, *tensors, *options)
     return gradient, None, None, None, None, None
 
 
