@@ -11,11 +11,14 @@ from sfumato.analysis.attention import (
 )
 from sfumato.analysis.curvature import (
     HessianDensity as HessianDensity,
+    LossVariance as LossVariance,
     expected_sharpness as expected_sharpness,
     hessian_density as hessian_density,
     hessian_max_spectrum as hessian_max_spectrum,
+    loss_variance as loss_variance,
     plot_hessian_densities as plot_hessian_densities,
     plot_hessian_spectra as plot_hessian_spectra,
+    plot_loss_variances as plot_loss_variances,
 )
 from sfumato.analysis.feature_maps import (
     FeatureCovariance as FeatureCovariance,
@@ -38,11 +41,6 @@ from sfumato.analysis.landscape import (
     LossLandscape as LossLandscape,
     loss_landscape as loss_landscape,
     plot_loss_landscapes as plot_loss_landscapes,
-)
-from sfumato.analysis.loss_variance import (
-    LossVariance as LossVariance,
-    loss_variance as loss_variance,
-    plot_loss_variances as plot_loss_variances,
 )
 from sfumato.analysis.smoothing_profile import (
     RegulariserValues as RegulariserValues,

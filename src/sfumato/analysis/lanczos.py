@@ -74,8 +74,8 @@ def mean_hessian_product(
 
 def random_vector(model: nn.Module, generator: torch.Generator | None) -> Tensor:
     """Standard normal, as long as all parameters together."""
-    parameters = list(trainable(model).values())
-    size, first = sum(parameter.numel() for parameter in parameters), parameters[0]
+    first, *others = trainable(model).values()
+    size = first.numel() + sum(parameter.numel() for parameter in others)
     return torch.randn(size, generator=generator, dtype=first.dtype).to(first.device)
 
 
@@ -119,45 +119,41 @@ class Krylov:
     def extend(self) -> None:
         """Take the next vector into the basis: one product."""
         self.basis[self.size] = self.next
-        image = self.product(self.next)
-        rows = self.basis[: self.size + 1]
-        overlap = rows.new_zeros(self.size + 1)
-        # "Twice is enough" (Kahan and Parlett): the second pass removes what the first rounded.
-        for _ in range(2):
-            part = rows @ image
-            image = image - part @ rows
-            overlap = overlap + part
-        column = to_float64(overlap).cpu()
-        self.projected[: self.size + 1, self.size] = column
-        self.projected[self.size, : self.size + 1] = column
         self.size += 1
         self.products += 1
-        self._continue_from(image)
-
-    def _continue_from(self, rest: Tensor) -> None:
-        length = float(rest.norm())
+        overlap, rest = self._split(self.product(self.next))
+        column = to_float64(overlap).cpu()
+        self.projected[: self.size, self.size - 1] = column
+        self.projected[self.size - 1, : self.size] = column
+        length, limits = float(rest.norm()), torch.finfo(rest.dtype)
         scale = float(self.projected.abs().max())
-        if length > 10 * torch.finfo(rest.dtype).eps * max(scale, torch.finfo(rest.dtype).tiny):
+        if length > 10 * limits.eps * max(scale, limits.tiny):
             self.next, self.coupling = rest / length, length
             return
         # The basis is invariant: go on elsewhere, for eigenvalues that it does not hold.
-        fresh = torch.randn(rest.shape, dtype=rest.dtype).to(rest.device)
-        rows = self.basis[: self.size]
-        for _ in range(2):
-            fresh = fresh - (rows @ fresh) @ rows
+        _, fresh = self._split(torch.randn(rest.shape, dtype=rest.dtype).to(rest.device))
         self.next, self.coupling = fresh / fresh.norm(), 0.0
+
+    def _split(self, vector: Tensor) -> tuple[Tensor, Tensor]:
+        """The coefficients of a vector in the basis, and what is left of it."""
+        rows = self.basis[: self.size]
+        overlap = rows.new_zeros(self.size)
+        # "Twice is enough" (Kahan and Parlett): the second pass removes what the first rounded.
+        for _ in range(2):
+            part = rows @ vector
+            vector = vector - part @ rows
+            overlap = overlap + part
+        return overlap, vector
 
     def ritz(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues, ascending, and eigenvectors (columns) of the projected operator."""
-        values, vectors = torch.linalg.eigh(self.projected[: self.size, : self.size])
-        return values, vectors
+        return torch.linalg.eigh(self.projected[: self.size, : self.size])
 
     def shrink(self, keep: Tensor) -> None:
         """Thick restart: the basis becomes the Ritz vectors `keep`."""
         values, vectors = self.ritz()
         count = len(keep)
-        mix = vectors[:, keep].T.to(self.basis)
-        self.basis[:count] = mix @ self.basis[: self.size]
+        self.basis[:count] = vectors[:, keep].T.to(self.basis) @ self.basis[: self.size]
         self.projected.zero_()
         self.projected[:count, :count] = torch.diag(values[keep])
         self.size = count
@@ -223,8 +219,7 @@ def power_eigenvalues(
     rows: list[tuple[float, float, float]] = []
     products = 0
     for number in range(top):
-        vector = start if number == 0 else torch.randn_like(start)
-        vector = _unit(vector, found)
+        vector = _unit(start if number == 0 else torch.randn_like(start), found)
         value, residual, change = 0.0, torch.inf, torch.inf
         budget = (max_products - products) // (top - number)
         for _ in range(max(1, budget)):

@@ -75,23 +75,19 @@ def filter_direction(
     check_integer("number", number, low=0)
     check_choice("normalisation", normalisation, get_args(Normalisation))
     return {
-        name: _normalised(_draw(name, weight, seed, number), weight.detach(), normalisation)
+        name: _draw(name, weight.detach(), seed, number, normalisation)
         for name, weight in trainable(model).items()
         if weight.ndim >= 2
     }
 
 
-def _draw(name: str, weight: Tensor, seed: int, number: int) -> Tensor:
+def _draw(name: str, weight: Tensor, seed: int, number: int, norm: Normalisation) -> Tensor:
     entropy = (seed, number, zlib.crc32(name.encode()), *weight.shape)
     generator = torch.Generator().manual_seed(mix_seed(*entropy))
-    return torch.randn(weight.shape, generator=generator).to(weight)
-
-
-def _normalised(direction: Tensor, weight: Tensor, normalisation: Normalisation) -> Tensor:
-    axes = (0,) if normalisation == "released" else tuple(range(1, weight.ndim))
-    lengths = torch.linalg.vector_norm(weight, dim=axes, keepdim=True)
-    own = torch.linalg.vector_norm(direction, dim=axes, keepdim=True)
-    return direction * (lengths / own)
+    direction = torch.randn(weight.shape, generator=generator).to(weight)
+    axes = (0,) if norm == "released" else tuple(range(1, weight.ndim))
+    length = partial(torch.linalg.vector_norm, dim=axes, keepdim=True)
+    return direction * (length(weight) / length(direction))
 
 
 _SECONDS_BETWEEN_WRITES = 10.0

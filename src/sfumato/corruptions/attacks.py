@@ -3,8 +3,7 @@
 The model maps images in [0, 1] to logits or log-probabilities; put the normalisation inside it. It
 is used in the mode in which it comes: leave dropout active to attack a stochastic model.
 
-Reference: Goodfellow et al., Explaining and Harnessing Adversarial Examples, ICLR 2015; Madry et
-al., Towards Deep Learning Models Resistant to Adversarial Attacks, ICLR 2018; used in Park and Kim,
+Reference: Goodfellow et al., ICLR 2015 (FGSM); Madry et al., ICLR 2018 (PGD); used in Park and Kim,
 ICML 2022, appendix E.1, table E.2.
 """
 
@@ -48,15 +47,12 @@ def fgsm(
 
     Args:
         model: maps images in [0, 1] to logits; parameters and their gradients are not touched.
-        images: floating point in [0, 1].
-        target: true classes.
+        images: (N, C, H, W), floating point in [0, 1]; the result is like them.
+        target: (N,) true classes.
         epsilon: radius of the ball, in units of the images; 8/255 is usual for "linf" at 32 pixels.
         norm: "linf" bounds every value, "l2" the length over the whole image.
         samples: forward passes over which the gradient is averaged, for models with dropout.
-        mask: frequencies to which the step is restricted, from `frequency_mask`.
-
-    Shape:
-        images (N, C, H, W), target (N,), mask (H, W); the result like the images.
+        mask: (H, W) frequencies to which the step is restricted, from `frequency_mask`.
 
     Example:
         >>> model = nn.Sequential(nn.Flatten(), nn.Linear(256, 2, bias=False))
@@ -106,10 +102,7 @@ def pgd(
     if step_size is None:
         step_size = 2.5 * epsilon / steps
     check_number("step_size", step_size, low=0.0)
-    change = torch.zeros_like(images)
-    if random_start:
-        streams = Streams(draw_seeds(len(images), generator), device=images.device)
-        change = _start(images, streams, epsilon, norm)
+    change = _start(images, generator, epsilon, norm) if random_start else torch.zeros_like(images)
     for _ in range(steps):
         attacked = (images + _project(change, epsilon, norm, mask)).clamp_(0.0, 1.0)
         step = step_size * _direction(_gradient(model, attacked, target, samples), norm)
@@ -122,12 +115,8 @@ def attack_scores(clean: Tensor, attacked: Tensor, target: Tensor) -> AttackScor
     """Accuracy under attack, and success rate: the share of right predictions that became wrong.
 
     Args:
-        clean: logits or probabilities on the clean images.
-        attacked: logits or probabilities on the attacked ones.
-        target: true classes.
-
-    Shape:
-        clean and attacked (N, K), target (N,). The success rate is nan where nothing was right.
+        clean, attacked: (N, K) logits or probabilities on the clean and on the attacked images.
+        target: (N,) true classes. The success rate is nan where none was found.
 
     Example:
         >>> clean = torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
@@ -141,8 +130,7 @@ def attack_scores(clean: Tensor, attacked: Tensor, target: Tensor) -> AttackScor
             f"{tuple(attacked.shape)} and {tuple(target.shape)}"
         )
     check_class_indices("target", target, clean.shape[1])
-    before = clean.argmax(dim=1) == target
-    after = attacked.argmax(dim=1) == target
+    before, after = (outputs.argmax(dim=1) == target for outputs in (clean, attacked))
     fooled = (~after)[before].float().mean()
     return AttackScores(accuracy=float(after.float().mean()), success_rate=float(fooled))
 
@@ -188,7 +176,8 @@ def _direction(gradient: Tensor, norm: Norm) -> Tensor:
     return gradient.sign() if norm == "linf" else gradient / _length(gradient)
 
 
-def _start(images: Tensor, streams: Streams, epsilon: float, norm: Norm) -> Tensor:
+def _start(images: Tensor, generator: torch.Generator | None, epsilon: float, norm: Norm) -> Tensor:
+    streams = Streams(draw_seeds(len(images), generator), device=images.device)
     shape = images.shape[1:]
     if norm == "linf":
         return streams.uniform(*shape, low=-epsilon, high=epsilon).to(images.dtype)

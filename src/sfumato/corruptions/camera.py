@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-from collections import Counter
 from functools import lru_cache
 
 import numpy as np
@@ -101,20 +100,15 @@ def _copied_from(streams: Streams, height: int, width: int, max_delta: int) -> T
     moves = streams.integers(2, rows, columns, low=-max_delta, high=max_delta)
     place = torch.arange(height * width, device=moves.device).view(height, width)
     touched = torch.zeros_like(place, dtype=torch.bool)
-    inner = (
-        slice(max_delta + 1, max_delta + 1 + rows),
-        slice(max_delta + 1, max_delta + 1 + columns),
-    )
-    touched[inner] = True
+    y, x = (slice(max_delta + 1, max_delta + 1 + size) for size in (rows, columns))
+    touched[y, x] = True
     source = place.expand(len(moves), -1, -1).clone()
-    source[:, inner[0], inner[1]] += moves[:, 0] * width + moves[:, 1]
+    source[:, y, x] += moves[:, 0] * width + moves[:, 1]
     source = source.flatten(1)
     pending = touched.flatten()[source] & (source > place.flatten())
     while bool(pending.any()):
-        source, pending = (
-            torch.where(pending, source.gather(1, source), source),
-            pending & pending.gather(1, source),
-        )
+        still = pending & pending.gather(1, source)
+        source, pending = torch.where(pending, source.gather(1, source), source), still
     return source
 
 
@@ -130,10 +124,9 @@ def zoom_blur(levels: Tensor, *, count: int, step: float) -> Tensor:
     increment = (1.0 + step) - 1.0  # rounded like the published list of factors
     factors = [1.0 + i * increment for i in range(count)]
     shapes = [(zoom_geometry(height, f), zoom_geometry(width, f)) for f in factors]
-    times = Counter(shapes)
     total = levels.clone()
     for shape, factor in dict(zip(shapes, factors, strict=True)).items():
-        total.add_(clipped_zoom(levels, factor), alpha=times[shape])
+        total.add_(clipped_zoom(levels, factor), alpha=shapes.count(shape))
     return total.div_(count + 1)
 
 
@@ -190,14 +183,13 @@ def jpeg_compression(levels: Tensor, *, quality: int) -> Tensor:
 
 def pixelate(levels: Tensor, *, scale: float) -> Tensor:
     """Shrink by averaging whole pixels, enlarge by repeating them; 8 bits after each pass."""
-    height, width = levels.shape[-2:]
-    down, rows = _box_sums(height, int(height * scale))
-    across, columns = _box_sums(width, int(width * scale))
-    across, down = across.to(levels.device), down.to(levels.device)
+    (down, rows), (across, columns) = (
+        (each.to(levels.device) for each in _box_sums(size, int(size * scale)))
+        for size in levels.shape[-2:]
+    )
     small = (levels.round() @ across.T / across.sum(1)).add_(0.5).floor_()
     small = (down @ small / down.sum(1, keepdim=True)).add_(0.5).floor_()
-    wide = small.index_select(3, columns.to(levels.device))
-    return wide.index_select(2, rows.to(levels.device))
+    return small.index_select(3, columns).index_select(2, rows)
 
 
 def _box_sums(size: int, small: int) -> tuple[Tensor, Tensor]:
@@ -210,7 +202,7 @@ def _box_sums(size: int, small: int) -> tuple[Tensor, Tensor]:
 
 
 def elastic_transform(
-    levels: Tensor, streams: Streams, *, alpha: float, sigma: float, affine: float, unit: float
+    levels: Tensor, streams: Streams, *, alpha: float, sigma: float, affine: float, unit: float = 1
 ) -> Tensor:
     """A random affine map, then a smooth displacement; lengths in shares of the shorter side."""
     side = unit * min(levels.shape[-2:])
@@ -228,11 +220,8 @@ def _affine_positions(levels: Tensor, streams: Streams, reach: float) -> Tensor:
     """(N, H, W, 2) where each pixel comes from, after three corners moved by up to `reach`."""
     height, width = levels.shape[-2:]
     third, cx, cy = min(height, width) // 3, width // 2, height // 2
-    corners = torch.tensor(
-        [[cx + third, cy + third], [cx + third, cy - third], [cx - third, cy - third]],
-        dtype=torch.float32,
-        device=levels.device,
-    )
+    places = [[cx + third, cy + third], [cx + third, cy - third], [cx - third, cy - third]]
+    corners = torch.tensor(places, dtype=torch.float32, device=levels.device)
     moved = corners + streams.uniform(3, 2, low=-reach, high=reach)
     ones = torch.ones_like(moved[..., :1])
     matrix = torch.linalg.solve(torch.cat([moved, ones], dim=-1), corners.expand_as(moved))

@@ -79,7 +79,6 @@ _CIFAR: dict[str, dict[str, Any]] = {
         "alpha": (0.0, 0.05, 0.08, 0.1, 0.1),
         "sigma": (0.0, 0.2, 0.06, 0.04, 0.03),
         "affine": (0.08, 0.07, 0.06, 0.05, 0.03),
-        "unit": 1.0,
     },
     "pixelate": {"scale": (0.95, 0.9, 0.85, 0.75, 0.65)},
     "jpeg_compression": {"quality": (80, 65, 58, 50, 40)},
@@ -121,7 +120,6 @@ _TINY_IMAGENET: dict[str, dict[str, Any]] = {
         "alpha": (0.0, 0.05, 0.1, 0.1, 0.16),
         "sigma": (0.0, 0.3, 0.08, 0.03, 0.03),
         "affine": (0.08, 0.06, 0.06, 0.03, 0.02),
-        "unit": 1.0,
     },
     "pixelate": {"scale": (0.9, 0.8, 0.7, 0.6, 0.5)},
     "jpeg_compression": {"quality": (65, 58, 50, 40, 25)},
@@ -231,21 +229,18 @@ def corrupt(
     """Corrupt a batch of images as the common-corruptions benchmark does.
 
     Each image draws one seed from the generator and everything random about it follows from that
-    seed, so the result does not depend on how the images are batched: 128 images in one call, or 64
-    and 64 in two calls with the same generator, come out the same.
+    seed: 128 images in one call, or 64 and 64 in two calls with the same generator, come out the
+    same.
 
     Args:
-        images: uint8, or floating point in [0, 1]; sides from 16 to 1024 pixels.
+        images: (N, C, H, W) with 1 or 3 channels, uint8 or floating point in [0, 1]; sides from 16
+            to 1024 pixels. The result is like them; in uint8 it is rounded down, as published.
         name: one of `CORRUPTIONS` or `EXTRA_CORRUPTIONS`.
         severity: 1 (mild) to 5.
         constants: whose severities, "cifar" (made for 32 pixels), "tiny-imagenet" (64) or
             "imagenet" (224); None takes those whose size is nearest to the images' shorter side.
         generator: a CPU generator, also for images on another device; None is the default one. The
             eight corruptions without randomness draw nothing from it.
-
-    Shape:
-        images (N, C, H, W) with 1 or 3 channels; the result is like the images in shape, type and
-        device. uint8 results are rounded down, as published.
 
     Example:
         >>> images = torch.full((2, 3, 32, 32), 100, dtype=torch.uint8)

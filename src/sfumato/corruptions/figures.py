@@ -72,23 +72,21 @@ def corruption_heatmap(
 
     Args:
         scores: (types, severities).
-        names: the types.
-        severities: the severities.
+        names, severities: of its rows and columns.
         label: what the score is.
     """
     table = _table(scores, names, severities)
     figure = new_figure(5.2, 0.9 + 0.3 * len(table))
     axes = figure.subplots()
     picture = axes.imshow(table.numpy(), aspect="auto", cmap="cividis")
-    axes.set_xticks(range(len(severities)), [str(severity) for severity in severities])
-    axes.set_yticks(range(len(table)), [_words(name) for name in names])
+    axes.set_xticks(range(len(severities)), map(str, severities))
+    axes.set_yticks(range(len(table)), map(_words, names))
     axes.set_xlabel("severity")
     middle = float(table.min() + table.max()) / 2
     for row, values in enumerate(table.tolist()):
         for column, value in enumerate(values):
-            place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
-            colour = "black" if value > middle else "white"
-            axes.text(column, row, f"{value:.3g}", color=colour, **place)
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+            axes.text(column, row, f"{value:.3g}", color="k" if value > middle else "w", **style)
     figure.colorbar(picture, ax=axes, label=label)
     return figure
 
@@ -111,17 +109,16 @@ def corruption_boxes(
     """
     check_choice("by", by, ("severity", "type"))
     tables = {model: _table(values, names, severities) for model, values in scores.items()}
-    groups = [str(s) for s in severities] if by == "severity" else [_words(name) for name in names]
+    groups = [*map(str, severities)] if by == "severity" else [*map(_words, names)]
     width = max(5.0, 0.28 * len(groups) * (1 + len(tables)) + 1.5)
     figure = new_figure(width, 3.6 if by == "severity" else 4.6)
     axes = figure.subplots()
     share = 0.8 / max(1, len(tables))
     for number, (model, table) in enumerate(tables.items()):
-        columns = (table if by == "severity" else table.T).numpy()
         shift = (number - (len(tables) - 1) / 2) * share
         axes.boxplot(
-            columns,
-            positions=[shift + i for i in range(columns.shape[1])],
+            (table if by == "severity" else table.T).numpy(),
+            positions=[shift + place for place in range(len(groups))],
             widths=0.85 * share,
             whis=(0, 100),
             patch_artist=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -139,9 +139,8 @@ def clipped_zoom(images: Tensor, factor: float) -> Tensor:
 
 def pixel_grid(images: Tensor) -> Tensor:
     """(H, W, 2) the x and y of each pixel."""
-    height, width = images.shape[-2:]
-    y = torch.arange(height, dtype=torch.float32, device=images.device)
-    x = torch.arange(width, dtype=torch.float32, device=images.device)
+    options: dict[str, Any] = {"dtype": torch.float32, "device": images.device}
+    y, x = (torch.arange(size, **options) for size in images.shape[-2:])
     return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)
 
 
@@ -154,12 +153,9 @@ def sample(
     """
     aligned = border == "mirror"
     size = images.new_tensor(images.shape[:-3:-1])
-    if aligned:
-        grid = positions * (2.0 / (size - 1.0)) - 1.0
-    else:
-        grid = (2.0 * positions + 1.0) / size - 1.0
+    grid = positions * (2.0 / (size - 1.0)) if aligned else (2.0 * positions + 1.0) / size
     padding = "zeros" if border == "black" else "reflection"
-    return F.grid_sample(images, grid, padding_mode=padding, align_corners=aligned)
+    return F.grid_sample(images, grid - 1.0, padding_mode=padding, align_corners=aligned)
 
 
 def warp(images: Tensor, homography: Tensor) -> Tensor:
@@ -199,14 +195,15 @@ def homography_tilt(images: Tensor, degrees: float) -> Tensor:
     height, width = images.shape[-2:]
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     focal = math.hypot(width, height)
-    about_x = torch.tensor([[1.0, 0, 0], [0, cos, -sin], [0, sin, cos]], dtype=torch.float64)
-    about_y = torch.tensor([[cos, 0, -sin], [0, 1.0, 0], [sin, 0, cos]], dtype=torch.float64)
-    centred = torch.tensor(
-        [[1.0, 0, -width / 2], [0, 1.0, -height / 2], [0, 0, 1.0]], dtype=torch.float64
+    about_x, about_y, centred, camera = torch.tensor(
+        [
+            [[1.0, 0, 0], [0, cos, -sin], [0, sin, cos]],
+            [[cos, 0, -sin], [0, 1.0, 0], [sin, 0, cos]],
+            [[1.0, 0, -width / 2], [0, 1.0, -height / 2], [0, 0, 1.0]],
+            [[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1.0]],
+        ],
+        dtype=torch.float64,
     )
     space = about_x @ about_y @ centred
     space[2, 2] += focal
-    camera = torch.tensor(
-        [[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1.0]], dtype=torch.float64
-    )
     return camera @ space

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +25,7 @@ def frequency_mask(
     are square, from 0 (the mean) to pi (changing from pixel to pixel).
 
     Args:
-        height: rows.
-        width: columns.
+        height, width: rows and columns.
         frequency: middle of the ring, 0 to pi.
         band: width w of the ring.
 
@@ -137,20 +137,13 @@ def accuracy_by_frequency(
         tensor([1., 1.])
     """
     accuracies = []
+    noisy = partial(frequency_noise, std=std, band=band, equal_energy=equal_energy)
     for frequency in frequencies:
         generator = seeded_generator(seed, "frequency", frequency)
         right = 0
-        for start in range(0, len(images), batch_size):
-            noisy = frequency_noise(
-                images[start : start + batch_size],
-                frequency=frequency,
-                std=std,
-                band=band,
-                equal_energy=equal_energy,
-                generator=generator,
-            )
-            outputs = model(noisy)
-            labels = target[start : start + batch_size].to(outputs.device)
+        for batch, labels in zip(images.split(batch_size), target.split(batch_size), strict=False):
+            outputs = model(noisy(batch, frequency=frequency, generator=generator))
+            labels = labels.to(outputs.device)
             check_class_indices("target", labels, outputs.shape[1])
             right += int((outputs.argmax(dim=1) == labels).sum())
         accuracies.append(right / max(1, len(images)))

@@ -6,6 +6,7 @@ A model should give all frames of a sequence the same class; `consistency` and i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -51,12 +52,9 @@ def perturb(images: Tensor, name: str, *, generator: torch.Generator | None = No
     21 of `motion_blur`).
 
     Args:
-        images: uint8, or floating point in [0, 1]; sides from 16 to 1024 pixels.
+        images: (N, C, H, W) as `corrupt` takes them; the result is (N, frames, C, H, W).
         name: one of `PERTURBATIONS` or `HARDER_PERTURBATIONS`.
         generator: a CPU generator; each image draws one seed from it for noise and snow.
-
-    Shape:
-        images (N, C, H, W) with 1 or 3 channels; the result (N, frames, C, H, W).
 
     Example:
         >>> images = torch.full((1, 3, 32, 32), 100, dtype=torch.uint8)
@@ -102,11 +100,10 @@ def _stack(frames: Iterable[Tensor]) -> Tensor:
 def _random(levels: Tensor, streams: Streams, name: str) -> Tensor:
     if name == "snow":
         return _stack(_snow(levels, streams))
+    noise = partial(shot_noise, photons=_PHOTONS.get(name, 0.0))
     if name in _NOISE_STD:
-        frames = (gaussian_noise(levels, streams, std=_NOISE_STD[name]) for _ in range(30))
-    else:
-        frames = (shot_noise(levels, streams, photons=_PHOTONS[name]) for _ in range(30))
-    return _stack((levels, *frames))
+        noise = partial(gaussian_noise, std=_NOISE_STD[name])
+    return _stack((levels, *(noise(levels, streams) for _ in range(30))))
 
 
 def _snow(levels: Tensor, streams: Streams) -> Iterable[Tensor]:

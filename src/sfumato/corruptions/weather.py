@@ -266,11 +266,9 @@ def _outlines(drops: Tensor, *, low: float = 50.0, high: float = 150.0) -> Tenso
 
 def _is_ridge(size: Tensor, dx: Tensor, dy: Tensor) -> Tensor:
     """No smaller than the neighbour behind and larger than the one ahead, across the edge."""
-    height, width = size.shape[-2:]
-    padded = F.pad(size, (1, 1, 1, 1))
 
     def at(y: int, x: int) -> Tensor:
-        return padded[..., 1 + y : 1 + y + height, 1 + x : 1 + x + width]
+        return F.pad(size, (-x, x, -y, y))  # the neighbour so far away; zeros outside
 
     tangent = 0.4142135623730951  # of 22.5 degrees
     flat = dy.abs() < dx.abs() * tangent
@@ -287,7 +285,7 @@ def _is_ridge(size: Tensor, dx: Tensor, dy: Tensor) -> Tensor:
 def _distance(edges: Tensor) -> Tensor:
     """(N, 1, H, W) Euclidean distance to the nearest edge, at most 20 pixels."""
     height, width = edges.shape[-2:]
-    far = float(2 * _FAR)
+    far = 2.0 * _FAR
     x = torch.arange(width, dtype=torch.float32, device=edges.device)
     before = torch.where(edges, x, -far).cummax(dim=-1).values
     after = torch.where(edges, x, width + far).flip(-1).cummin(dim=-1).values.flip(-1)
@@ -305,8 +303,6 @@ def _equalise(relief: Tensor) -> Tensor:
     level = relief.flatten(1).long()
     counts = torch.zeros(len(level), 256, dtype=torch.float32, device=relief.device)
     counts.scatter_add_(1, level, torch.ones_like(level, dtype=torch.float32))
-    lowest = level.amin(dim=1, keepdim=True)
-    below = counts.gather(1, lowest)
+    below = counts.gather(1, level.amin(dim=1, keepdim=True))
     ranks = (counts.cumsum(1) - below) / (level.shape[1] - below).clamp_min(1.0)
-    table = (255.0 * ranks).round_()
-    return table.gather(1, level).view_as(relief)
+    return (255.0 * ranks).round_().gather(1, level).view_as(relief)

@@ -1,7 +1,6 @@
 """Networks of the papers at CIFAR and ImageNet stems and for texts, others' by name."""
 
 from sfumato._core.exports import public_names as _public_names
-from sfumato.models.densenet import densenet as densenet
 from sfumato.models.faster_rcnn import faster_rcnn as faster_rcnn
 from sfumato.models.layers import SmoothOptions as SmoothOptions, classifier as classifier
 from sfumato.models.libraries import (
@@ -10,7 +9,12 @@ from sfumato.models.libraries import (
     torchvision_segmentation as torchvision_segmentation,
 )
 from sfumato.models.onnx_models import OnnxModel as OnnxModel
-from sfumato.models.resnet import resnet as resnet, resnext as resnext, wide_resnet as wide_resnet
+from sfumato.models.resnet import (
+    densenet as densenet,
+    resnet as resnet,
+    resnext as resnext,
+    wide_resnet as wide_resnet,
+)
 from sfumato.models.text import gpcn as gpcn, text_transformer as text_transformer
 from sfumato.models.unet import unet as unet
 from sfumato.models.vgg import allconv as allconv, vgg as vgg

@@ -66,6 +66,13 @@ def torchvision_model(
     return model
 
 
+def _unreachable(weights: str, file: str) -> ConnectionError:
+    return ConnectionError(
+        f"can't fetch the pretrained weights {weights}. Fetch them where there is a network and "
+        f"name the file, as weights: {file}, or leave pretrained out"
+    )
+
+
 def _near(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3)
     return f" (did you mean {' or '.join(close)}?)" if close else ""
@@ -96,11 +103,7 @@ def fetch_weights(name: str, weights: str) -> dict[str, Tensor]:
     try:
         return models.get_model(name, weights=weights).state_dict()
     except OSError as error:
-        raise ConnectionError(
-            f"can't fetch the pretrained weights {weights} of torchvision:{name}: {error}. Fetch "
-            "them where there is a network and name the file, as weights: FILE.pth, or leave "
-            "pretrained out"
-        ) from error
+        raise _unreachable(f"{weights} of torchvision:{name}: {error}", "FILE.pth") from error
 
 
 def _builder_options(name: str, image_size: tuple[int, int] | None) -> dict[str, Any]:
@@ -147,8 +150,7 @@ def torchvision_segmentation(
     """Build `torchvision.models.segmentation.<name>`, giving logits for `num_classes`.
 
     Args:
-        name: `deeplabv3_mobilenet_v3_large`, `deeplabv3_resnet50`, `fcn_resnet50`,
-            `lraspp_mobilenet_v3_large` ...
+        name: `deeplabv3_mobilenet_v3_large`, `fcn_resnet50`, `lraspp_mobilenet_v3_large` ...
         num_classes: number of logits of each pixel; with `weights`, the last layers start anew
             where they have another size.
         weights: a weights name such as `DEFAULT`; asks torchvision to download them. None
@@ -242,11 +244,8 @@ def timm_model(
     try:
         return timm.create_model(name, pretrained=True, **options)
     except Exception as error:  # of whatever library timm fetches through
-        raise ConnectionError(
-            f"can't fetch the pretrained weights of timm:{name}: {' '.join(str(error).split())}. "
-            "Fetch them where there is a network and name the file, as weights: FILE.safetensors, "
-            "or leave pretrained out"
-        ) from error
+        said = " ".join(str(error).split())
+        raise _unreachable(f"of timm:{name}: {said}", "FILE.safetensors") from error
 
 
 def check_timm_weights(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 from typing import Literal, get_args
 
 from torch import nn
@@ -77,12 +78,10 @@ def vgg(
     before = kind == "preactivation"
     stages: list[nn.Module] = []
     inputs = in_channels
-    for number, count in enumerate(_CONVOLUTIONS[depth]):
-        channels = width * _WIDTHS[number]
-        smooths = shared.smooths(number + 1, len(_WIDTHS))
-        pool = number > 0
-        stages.append(_stage(inputs, channels, count, shared, before, pool=pool, smooths=smooths))
-        inputs = channels
+    for number, (count, factor) in enumerate(zip(_CONVOLUTIONS[depth], _WIDTHS, strict=True), 1):
+        channels = [inputs, *[width * factor] * count]
+        stages.append(_stage(channels, number, shared, before))
+        inputs = width * factor
     side = 7 if stem == "imagenet" else 1
     end = classifier(head, inputs, num_classes, hidden=64 * width, side=side, activation=activation)
     if reads_the_map(head):
@@ -93,26 +92,17 @@ def vgg(
     return with_blur_pool(network, blur_pool, in_channels, 32 * side)
 
 
-def _stage(
-    inputs: int,
-    channels: int,
-    count: int,
-    shared: LayerOptions,
-    before: bool,
-    *,
-    pool: bool,
-    smooths: bool,
-) -> nn.Sequential:
+def _stage(channels: list[int], stage: int, shared: LayerOptions, before: bool) -> nn.Sequential:
+    """Blocks from one number of channels to the next, in the order of the list."""
     layers: OrderedDict[str, nn.Module] = OrderedDict()
-    if pool:
+    if stage > 1:
         layers["pool"] = nn.MaxPool2d(2)
+    smooths = shared.smooths(stage, len(_WIDTHS))
     # Dropout comes between the last activation and the smoothing layer.
     hands_over = smooths and shared.smooth_activates and not shared.dropout
-    for number in range(1, count + 1):
-        activate = number < count or not hands_over
-        block = _block(inputs, channels, shared, before=before, activate=activate)
-        layers[f"block{number}"] = block
-        inputs = channels
+    for number, sizes in enumerate(pairwise(channels), 1):
+        activate = number < len(channels) - 1 or not hands_over
+        layers[f"block{number}"] = _block(*sizes, shared, before=before, activate=activate)
     if smooths:
         layers.update(shared.smooth_layer(inplace=before or hands_over))
     return nn.Sequential(layers)
