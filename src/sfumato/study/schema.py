@@ -239,7 +239,7 @@ _SHARED_OPTIONS = {
         "norm": "`batch`, or `group` where batches are small or split between processes.",
         "head": "The classifier; see `sfumato.models.layers`.",
         "activation": "`relu` or `relu6`.",
-        "blur_pool": "Whether to blur before each subsampling, \"adaptive\" with kernels made "
+        "blur_pool": 'Whether to blur before each subsampling, "adaptive" with kernels made '
         "from the map; see `sfumato.features.add_blur_pool`.",
         "embedding_width": "Numbers of a learnt vector (100 by default); given ones have their "
         "own.",
