@@ -358,7 +358,9 @@ def read_tensors(path: Path) -> Any:
             raise ValueError("no file of torch.save, or one from before PyTorch 1.6: save it anew")
         check_torch_file(file)
         try:
-            return torch.load(file, weights_only=True, map_location="cpu")
+            with warnings.catch_warnings():  # of sparse and quantised tensors
+                warnings.simplefilter("ignore")
+                return torch.load(file, weights_only=True, map_location="cpu")
         except UnpicklingError:  # PyTorch's own message says how to run the code
             raise ValueError(
                 "it holds more than tensors, numbers and text; save those alone: "
@@ -371,8 +373,11 @@ def _check_header(file: IO[bytes], name: str, size: int) -> None:
     first, _ = np.lib.format.read_magic(file)
     if first not in _HEADERS:
         raise ValueError(f"{name} is of version {first} of numpy's format")
-    shape, _, dtype = _HEADERS[first](file)
-    if dtype.hasobject or dtype.kind == "V":
+    try:
+        shape, _, dtype = _HEADERS[first](file)
+    except ValueError:  # numpy's own message recommends pickles
+        raise ValueError(f"{name} has no header of numpy's format; write it with np.save") from None
+    if dtype.hasobject or dtype.kind == "V" or dtype.itemsize == 0:
         raise ValueError(f"{name} holds {dtype.name} values; save plain numbers or text")
     claimed = math.prod(shape) * dtype.itemsize
     if claimed > size or min(shape, default=0) < 0:
