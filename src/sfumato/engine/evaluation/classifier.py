@@ -20,7 +20,7 @@ from sfumato.data import ArrayDataset, TensorLoader, context_only
 from sfumato.data.dataset import preparation
 from sfumato.engine.config.components import resolve_component
 from sfumato.engine.evaluation.altered import AlteredImages, right_images
-from sfumato.engine.evaluation.context import Context
+from sfumato.engine.evaluation.context import Context, keep_together
 from sfumato.engine.evaluation.corrupted import StoredSets, open_stored
 from sfumato.engine.evaluation.other_sets import measure_other
 from sfumato.engine.evaluation.splits import (
@@ -169,7 +169,7 @@ class Evaluator:
 
         Distances need training images, and `layer` says where their features are taken.
         """
-        self.scorer = Scorer(self.context.predictors, training is not None, layer)
+        self.scorer = Scorer(self.context, training is not None, layer)
         self._training = training
 
     def strange(self, name: str, loader: TensorLoader) -> None:
@@ -180,36 +180,33 @@ class Evaluator:
     def _score(self, name: str, loader: TensorLoader, source: str) -> Predictions | None:
         """Score a set in the pass that predicts it, which is returned if it was made."""
         context, scorer = self.context, self.scorer
-        if scorer is None or name in ("validation", *self.context.config.evaluate.also):
+        if scorer is None or name in ("validation", *context.config.evaluate.also):
             return None
         made: list[Predictions] = []
 
         def compute() -> Arrays:
             self._fit(scorer)
             predictor = scorer.around(self.begin(name))
-            with context.progress(f"predicting {name}", len(loader)) as bar:
-                predictions, arrays = scorer.split(predict(predictor, loader, context.fabric, bar))
+            predictions, arrays = scorer.split(
+                self._passes(f"predicting {name}", predictor, loader)
+            )
             made.append(predictions)
             return arrays
 
         scores = {"names": scorer.names, "layer": scorer.layer}
         content = {**context.content, "scores": scores, "source": source}
-        if context.fabric.world_size == 1:
-            scorer.take(name, context.keep_arrays(f"ood-{name}", content, compute))
-        else:
-            arrays = compute()  # of all processes together
-            if context.fabric.is_global_zero:
-                scorer.take(name, context.keep_arrays(f"ood-{name}", content, lambda: arrays))
+        key = f"ood-{name}", content
+        scorer.take(name, keep_together(context.fabric, context.keep_arrays, *key, compute))
         return made[0] if made else None
 
     def _fit(self, scorer: Scorer) -> None:
         """Fit distances on training images as they are, without augmentation."""
-        loader, context = self._training, self.context
+        loader = self._training
         if scorer.is_fitted or loader is None:
             return
-        context.seed("ood")
-        with context.progress("features of training images", len(loader)) as bar:
-            found = predict(scorer.training_features(), loader, context.fabric, bar)
+        self.context.seed("ood")
+        features = scorer.training_features()
+        found = self._passes("features of training images", features, loader)
         scorer.fit(found.logits, found.labels, loader.dataset.num_classes)
 
     def _predict(self, name: str, loader: TensorLoader, source: str = "") -> None:
@@ -220,20 +217,22 @@ class Evaluator:
         if fabric.broadcast(kept):
             return
         if predicted is None:
-            predictor = self.begin(name)
-            with context.progress(f"predicting {name}", len(loader)) as bar:
-                predicted = predict(predictor, loader, fabric, bar)
+            predicted = self._passes(f"predicting {name}", self.begin(name), loader)
         if run is None:
             context.predictions[name] = predicted
         elif fabric.is_global_zero:
             seconds = time.perf_counter() - began
             run.write_predictions(name, predicted, seconds=seconds, source=source)
 
+    def _passes(self, title: str, model: nn.Module, loader: TensorLoader) -> Predictions:
+        with self.context.progress(title, len(loader)) as bar:
+            return predict(model, loader, self.context.fabric, bar)
+
     def begin(self, name: str) -> nn.Module:
         """Return the predictor of a split, after seeding the random numbers of that split."""
         self.context.seed(name)
         with_curve = name == "test" and self.context.fabric.world_size == 1
-        return self.context.predictors.with_curve() if with_curve else self.context.predictor
+        return self.context.with_curve() if with_curve else self.context.predictor
 
     def measure(self, name: str, dataset: ArrayDataset) -> None:
         """Measure a predicted split; the test set is resampled, and its mistakes are kept."""
@@ -256,23 +255,18 @@ class Evaluator:
 
         def compute() -> dict[str, Any]:
             context.seed("train")
-            with context.progress("predicting train", len(loader)) as bar:
-                found = predict(context.predictor, loader, context.fabric, bar)
+            found = self._passes("predicting train", context.predictor, loader)
             values = measure_split(found, names=_OF_TRAINING, bins=context.bins)
             return {**values, "samples": len(found.labels)}
 
         content = {**context.content, "bins": context.bins}
-        if context.fabric.world_size == 1:
-            self.metrics["train"] = context.keep("train", content, compute)
-            return
-        values = compute()  # of all processes together
-        if context.fabric.is_global_zero:
-            self.metrics["train"] = context.keep("train", content, lambda: values)
+        kept = keep_together(context.fabric, context.keep, "train", content, compute)
+        self.metrics["train"] = kept
 
     def finish(self, test: ArrayDataset) -> dict[str, Any]:
         """Make the evaluations that one process does alone; all metrics of the run."""
         context, wanted = self.context, self.context.config.evaluate
-        if sizes := context.predictors.sizes:
+        if sizes := context.ensemble_sizes:
             # How many samples a prediction takes decides the passes, smaller ensembles included.
             content = {"sizes": sizes, "passes of": context.content["predict"]}
             self.metrics["ensemble"] = context.keep(
@@ -310,8 +304,7 @@ class Evaluator:
             data = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
         stored = StoredSets()
         if wanted.stored is not None:
-            image = tuple(test.images.shape[1:])
-            stored = open_stored(wanted, classes=test.classes, image=image)
+            stored = open_stored(wanted, classes=test.classes, image=test.images.shape[1:])
         altered = AlteredImages(self.context, data, stored)
         if wanted.corruption_names or stored.corrupted is not None:
             for split, values in altered.corruptions(scalers).items():
@@ -327,19 +320,15 @@ class Evaluator:
 
     def _own(self, title: str, test: ArrayDataset) -> dict[str, float]:
         """Call a function of the user's with the test set; its code is part of its spec."""
-        context = self.context
-        spec = context.config.evaluate.own[title]
+        context, spec = self.context, self.context.config.evaluate.own[title]
 
+        @torch.no_grad()
         def compute() -> dict[str, float]:
-            with torch.no_grad():
-                return evaluate_own(
-                    spec,
-                    context.read("test"),
-                    data=test,
-                    network=context.predictor.eval(),
-                    mean=context.mean,
-                    std=context.std,
-                )
+            network = context.predictor.eval()
+            statistics = {"mean": context.mean, "std": context.std}
+            return evaluate_own(
+                spec, context.read("test"), data=test, network=network, **statistics
+            )
 
         name = f"own-{'-'.join(re.findall(r'[A-Za-z0-9]+', title))}"
         return context.keep(name, {**context.content, "own": spec}, compute)
@@ -365,15 +354,12 @@ class Evaluator:
 
     def _strange(self, scorer: Scorer, scalers: Mapping[str, TemperatureScaler]) -> None:
         """Measure how well each score tells each strange set, and after each temperature."""
-        context = self.context
-        test = context.read("test")
+        context, test = self.context, self.context.read("test")
         found: dict[str, Any] = self.metrics.setdefault("ood", {})
         if scorer.shrinkage:
             found["shrinkage"] = scorer.shrinkage
-        for name in scorer.scores:
-            if name == "test":
-                continue
-            found[name] = scorer.measure(name, test, context.replicates)
+        for name in [each for each in scorer.scores if each != "test"]:
+            found[name] = scorer.measure(name, test)
             found[name]["samples"] = len(scorer.scores[name])
             for split, scaler in scalers.items():
                 sets = (test, context.read(name))
@@ -384,14 +370,14 @@ class Evaluator:
     def _scaled(
         self, split: str, scaler: TemperatureScaler, name: str, posterior: Tensor | None
     ) -> dict[str, Any]:
-        found = self.context.read(name)
+        context, found = self.context, self.context.read(name)
         return measure_split(
             Predictions(scaler(found.logits), found.labels, found.index),
             posterior=posterior,
-            replicates=self.context.replicates,
+            replicates=context.replicates,
             split=split,
             names=SCALED_METRICS,
-            bins=self.context.bins,
+            bins=context.bins,
         )
 
     def _context(self, test: ArrayDataset) -> None:
@@ -408,10 +394,10 @@ class Evaluator:
 
     def _ensemble_curve(self, test: ArrayDataset) -> dict[str, Any]:
         """Measure the passes of the prediction, or the same passes made again."""
-        context, curve = self.context, self.context.predictors.curve
+        context, curve = self.context, self.context.curve
         if curve is None:
             context.seed("test")
-            curve = context.predictors.new_curve()
+            curve = context.new_curve()
             loader = context.loader(test)
             with context.progress("ensemble sizes", len(loader)) as bar:
                 predict_here(curve, loader, bar)

@@ -49,16 +49,13 @@ class SampleCurve(nn.Module):
         self._seen: dict[int, list[Tensor]] = {size: [] for size in sizes}
 
     def forward(self, images: Tensor) -> Tensor:
-        means = self._means(images)
+        if isinstance(self.sampler, DeepEnsemble):
+            means = self.sampler.curve(images)
+        else:
+            means = self.sampler.curve(images, [*self.sizes, self.sampler.samples])
         for size, seen in self._seen.items():
             seen.append(log_probabilities(means[size]).cpu())
         return log_probabilities(means[max(means)])
-
-    def _means(self, images: Tensor) -> dict[int, Tensor]:
-        """Mean probabilities by the number of samples."""
-        if isinstance(self.sampler, DeepEnsemble):
-            return self.sampler.curve(images)
-        return self.sampler.curve(images, [*self.sizes, self.sampler.samples])
 
     def measure(self, labels: Tensor) -> dict[str, Any]:
         """NLL, accuracy and ECE against the number of samples, of all images seen."""
@@ -73,57 +70,6 @@ class SampleCurve(nn.Module):
 def log_probabilities(probs: Tensor) -> Tensor:
     """log p, finite where p is 0."""
     return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
-
-
-@dataclass
-class Predictors:
-    """The usual predictor, and one that gives the smaller ensembles from the same passes."""
-
-    # Maybe in the wrapper that Fabric puts around it.
-    network: nn.Module
-    config: Sections
-    curve: SampleCurve | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        samples = self.config.predict.mc_dropout
-        self.averaging: MCDropout | DeepEnsemble | None = None
-        if isinstance(self.plain, DeepEnsemble):
-            self.averaging = self.plain
-        elif samples is not None:
-            self.averaging = MCDropout(self.plain, samples)
-        self.usual = self.network if self.averaging is None else LogProbabilities(self.averaging)
-
-    @property
-    def plain(self) -> nn.Module:
-        """The network without the wrapper that Fabric puts around it."""
-        inner = getattr(self.network, "module", self.network)
-        return inner if isinstance(inner, nn.Module) else self.network
-
-    @property
-    def sizes(self) -> list[int]:
-        """Sizes of the ensembles that are measured."""
-        if isinstance(self.averaging, DeepEnsemble):
-            return list(range(1, len(self.averaging.models) + 1))
-        return self.config.evaluate.ensemble_sizes
-
-    def with_curve(self) -> nn.Module:
-        """The usual predictor; where its passes also give the smaller ensembles, both."""
-        averaging = self.averaging
-        if averaging is None or not self.sizes:
-            return self.usual
-        if isinstance(averaging, MCDropout) and max(self.sizes) > averaging.samples:
-            return self.usual
-        self.curve = SampleCurve(averaging, self.sizes)
-        return self.curve
-
-    def new_curve(self) -> SampleCurve:
-        """All ensembles that are measured, for passes of their own."""
-        averaging = self.averaging
-        if not isinstance(averaging, DeepEnsemble):
-            samples = max(*self.sizes, self.config.predict.mc_dropout or 1)
-            averaging = MCDropout(self.plain, samples)
-        self.curve = SampleCurve(averaging, self.sizes)
-        return self.curve
 
 
 def passes_per_image(config: PredictConfig) -> int:
@@ -149,10 +95,21 @@ class Context:
     # Altered images at once.
     batch_size: int = 256
     predictions: dict[str, Predictions] = field(default_factory=dict)
+    # Smaller ensembles, from the passes that predict.
+    curve: SampleCurve | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.predictors = Predictors(self.network, self.config)
-        self.predictor = self.predictors.usual
+        inner = getattr(self.network, "module", self.network)
+        # Without the wrapper that Fabric puts around it.
+        self.plain = inner if isinstance(inner, nn.Module) else self.network
+        samples = self.config.predict.mc_dropout
+        self.averaging: MCDropout | DeepEnsemble | None = None
+        if isinstance(self.plain, DeepEnsemble):
+            self.averaging = self.plain
+        elif samples is not None:
+            self.averaging = MCDropout(self.plain, samples)
+        averaging = self.averaging
+        self.predictor = self.network if averaging is None else LogProbabilities(averaging)
         self.replicates = Replicates(self.config.evaluate.resamples)
 
     @property
@@ -170,17 +127,42 @@ class Context:
         return {"predict": self.config.predict.model_dump(mode="json")}
 
     @property
+    def ensemble_sizes(self) -> list[int]:
+        """Sizes of the ensembles that are measured."""
+        if isinstance(self.averaging, DeepEnsemble):
+            return list(range(1, len(self.averaging.models) + 1))
+        return self.config.evaluate.ensemble_sizes
+
+    @property
     def local_predictor(self) -> nn.Module:
         """The predictor for one process that works alone."""
         # A wrapper for several processes waits for the others, which take no part.
-        is_local = self.fabric.world_size == 1 or self.predictors.averaging is not None
-        return self.predictor if is_local else self.predictors.plain
+        is_local = self.fabric.world_size == 1 or self.averaging is not None
+        return self.predictor if is_local else self.plain
 
     @property
     def gradient_batch(self) -> int:
         """Images at once where gradients take as much memory as in a training step."""
         batch = min(self.batch_size, self.config.train.batch_size)
         return max(1, batch // passes_per_image(self.config.predict))
+
+    def with_curve(self) -> nn.Module:
+        """The usual predictor; where its passes also give the smaller ensembles, both."""
+        averaging, sizes = self.averaging, self.ensemble_sizes
+        if averaging is None or not sizes:
+            return self.predictor
+        if isinstance(averaging, MCDropout) and max(sizes) > averaging.samples:
+            return self.predictor
+        self.curve = SampleCurve(averaging, sizes)
+        return self.curve
+
+    def new_curve(self) -> SampleCurve:
+        """All ensembles that are measured, for passes of their own."""
+        averaging, sizes = self.averaging, self.ensemble_sizes
+        if not isinstance(averaging, DeepEnsemble):
+            samples = max(*sizes, self.config.predict.mc_dropout or 1)
+            averaging = MCDropout(self.plain, samples)
+        return SampleCurve(averaging, sizes)
 
     def normalise(self) -> Normalise:
         """Return the standardisation, on the device."""
@@ -217,17 +199,15 @@ class Context:
         self, name: str, content: Mapping[str, Any], compute: Callable[[], Mapping[str, Any]]
     ) -> dict[str, Any]:
         """Compute a result with its own random numbers, or read what the run has cached of it."""
-        if self.run is None:
-            return dict(self._seeded(name, compute)())
-        return self.run.keep(name, content, self._seeded(name, compute))
+        seeded = self._seeded(name, compute)
+        return dict(seeded()) if self.run is None else self.run.keep(name, content, seeded)
 
     def keep_arrays(
         self, name: str, content: Mapping[str, Any], compute: Callable[[], Arrays]
     ) -> Arrays:
-        """`keep` for arrays of one number for each image; Args as there."""
-        if self.run is None:
-            return self._seeded(name, compute)()
-        return self.run.keep_arrays(name, content, self._seeded(name, compute))
+        """`keep` for arrays of one number for each image."""
+        seeded = self._seeded(name, compute)
+        return seeded() if self.run is None else self.run.keep_arrays(name, content, seeded)
 
     def _seeded(self, name: str, compute: Callable[[], Result]) -> Callable[[], Result]:
         def seeded() -> Result:
@@ -235,6 +215,19 @@ class Context:
             return compute()
 
         return seeded
+
+
+Keep = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
+
+
+def keep_together(
+    fabric: Fabric, keep: Keep, name: str, content: Mapping[str, Any], compute: Callable[[], Any]
+) -> Any:
+    """`keep` of what all processes compute together, so that each of them knows it."""
+    if fabric.world_size == 1:
+        return keep(name, content, compute)
+    values = compute()
+    return keep(name, content, lambda: values) if fabric.is_global_zero else values
 
 
 def prepare_network(
@@ -253,57 +246,55 @@ def prepare_network(
     """
 
     def fitted(name: str, model: nn.Module, content: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
-        def compute() -> Mapping[str, Any]:
+        def compute() -> dict[str, Any]:
             with progress_bar(f"fitting {name}", len(validation), show=show) as bar:
                 return fit(predict(model, validation, fabric, bar))
 
-        if fabric.world_size == 1:
-            return directory.keep(name, content, compute)
-        values = dict(compute())  # of all processes together, so that each of them knows it
-        return directory.keep(name, content, lambda: values) if fabric.is_global_zero else values
+        values: dict[str, Any] = keep_together(fabric, directory.keep, name, content, compute)
+        return values
 
     if config.feature_clipping:
         network = _clipped(network, fitted)
     if config.tta is not None:
-        network = _averaged(network, config, fitted)
+        network = _averaged(network, config, config.tta.model_dump(), fitted)
     return network
 
 
-Fit = Callable[[Predictions], Mapping[str, Any]]
+Fit = Callable[[Predictions], dict[str, Any]]
 Fitted = Callable[[str, nn.Module, Mapping[str, Any], Fit], dict[str, Any]]
 
 
 def _clipped(network: nn.Module, fitted: Fitted) -> nn.Module:
     clipped = ClippedFeatures(network)
 
-    def fit(found: Predictions) -> Mapping[str, Any]:
+    def fit(found: Predictions) -> dict[str, Any]:
         threshold = clipped.fit(found.logits, found.labels).threshold
         return {"threshold": None if math.isinf(threshold) else threshold}
 
-    values = fitted("feature-clipping", _Method(clipped, clipped.features), {}, fit)
+    values = fitted("feature-clipping", Method(clipped, clipped.features), {}, fit)
     clipped.threshold = math.inf if values["threshold"] is None else values["threshold"]
     return clipped
 
 
-def _averaged(network: nn.Module, config: PredictConfig, fitted: Fitted) -> nn.Module:
-    if config.tta is None:
-        return network
-    copies = AveragedCopies(network, **config.tta.model_dump())
+def _averaged(
+    network: nn.Module, config: PredictConfig, options: dict[str, Any], fitted: Fitted
+) -> nn.Module:
+    copies = AveragedCopies(network, **options)
     if not copies.is_fitted:
         content = config.model_dump(mode="json", include={"tta", "feature_clipping"})
 
-        def fit(found: Predictions) -> Mapping[str, Any]:
+        def fit(found: Predictions) -> dict[str, Any]:
             return {"shares": copies.fit(found.logits, found.labels).shares.tolist()}
 
-        values = fitted("tta", _Method(copies, copies.each), content, fit)
+        values = fitted("tta", Method(copies, copies.each), content, fit)
         copies.shares.copy_(copies.shares.new_tensor(values["shares"]))
         copies.is_fitted = True
     device = next((each.device for each in network.parameters()), None)
     return LogProbabilities(copies.to(device))
 
 
-class _Method(nn.Module):
-    """A method of a module in the place of its forward pass."""
+class Method(nn.Module):
+    """A function in the place of the forward pass of the module that it uses."""
 
     def __init__(self, module: nn.Module, method: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

@@ -410,7 +410,7 @@ class ExternalEvaluation:
         elif isinstance(train, ArrayDataset):
             evaluator.score(self._loader(train), self.layer)
         else:
-            evaluator.scorer = Scorer(self.context.predictors, True, self.layer)
+            evaluator.scorer = Scorer(self.context, True, self.layer)
             features = evaluator.scorer.training_features()
             found, _ = self._predict(features, "train", train, False)
             evaluator.scorer.fit(found.logits, found.labels, int(found.labels.max()) + 1)

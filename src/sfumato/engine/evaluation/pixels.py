@@ -299,7 +299,7 @@ class PixelEvaluator:
         return sums
 
     def _predictor(self, dataset: ArrayDataset) -> nn.Module:
-        samples, network = self.context.config.predict.mc_dropout, self.context.predictors.plain
+        samples, network = self.context.config.predict.mc_dropout, self.context.plain
         if samples is None:
             return network
         pixels = dataset.images.shape[2] * dataset.images.shape[3]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._core.checks import like_input, to_float64, to_float64_device
-from sfumato.engine.evaluation.context import Predictors
+from sfumato.engine.evaluation.context import Context, Method
 from sfumato.engine.evaluation.splits import Replicates, describe_units
 from sfumato.engine.runs.directory import Arrays, Predictions
 from sfumato.metrics import predictive_entropy
@@ -53,11 +53,11 @@ class Passes(nn.Module):
     """
 
     def __init__(
-        self, predictors: Predictors, predictor: nn.Module, layer: str | None, has_features: bool
+        self, context: Context, predictor: nn.Module, layer: str | None, has_features: bool
     ) -> None:
         super().__init__()
         self.predictor = predictor
-        self._networks = _networks(predictors)
+        self._networks = _networks(context)
         self._heads = [
             HeadFeatures(network, layer) if has_features else None for network, _ in self._networks
         ]
@@ -82,11 +82,11 @@ class Passes(nn.Module):
         return logits, means, torch.cat([values[:, count:] for values in each], 1)
 
 
-def _networks(predictors: Predictors) -> list[tuple[nn.Module, int]]:
+def _networks(context: Context) -> list[tuple[nn.Module, int]]:
     """Each network that a prediction passes through, and how often."""
-    averaging = predictors.averaging
+    averaging = context.averaging
     if averaging is None:
-        return [(predictors.plain, 1)]
+        return [(context.plain, 1)]
     members = averaging.models if isinstance(averaging, DeepEnsemble) else [averaging]
     return [
         (member.model, member.samples) if isinstance(member, MCDropout) else (member, 1)
@@ -140,43 +140,13 @@ def _mean_passes(seen: list[tuple[int, Tensor, Tensor | None]], samples: int, co
     return found
 
 
-class TrainingFeatures(nn.Module):
-    """`Passes` that gives the features alone."""
-
-    def __init__(self, passes: Passes) -> None:
-        super().__init__()
-        self.passes = passes
-
-    def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = like_input(self.passes(images)[2], images)
-        return features
-
-
-class Scored(nn.Module):
-    """A predictor whose rows are its logits, followed by the scores of the input."""
-
-    def __init__(self, passes: Passes, scorer: Scorer) -> None:
-        super().__init__()
-        self.passes, self.scorer = passes, scorer
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits, means, features = self.passes(images)
-        scores = self.scorer.score(logits, means, features)
-        return torch.cat([logits, like_input(scores, logits)], 1)
-
-
 @dataclass
 class Scorer:
-    """All scores of an input, the distances fitted on features of training images.
+    """All scores of an input, the distances fitted on features of training images."""
 
-    Args:
-        predictors: of the network that is measured.
-        has_distances: whether training images are known.
-        layer: the layer before which features are taken; None for the last.
-    """
-
-    predictors: Predictors
+    context: Context
     has_distances: bool
+    # Before which features are taken; None for the last.
     layer: str | None = None
     # Scores of each set by name, in the order of its predictions.
     scores: dict[str, Tensor] = field(default_factory=dict)
@@ -186,7 +156,7 @@ class Scorer:
     @property
     def names(self) -> list[str]:
         """The scores, in the order of their columns."""
-        averaged = self.predictors.averaging is not None
+        averaged = self.context.averaging is not None
         found = [*OF_LOGITS, *OF_PASSES, *(["mutual_information"] if averaged else [])]
         return [*found, *(DISTANCES if self.has_distances else ())]
 
@@ -194,10 +164,10 @@ class Scorer:
     def is_fitted(self) -> bool:
         return self._fitted is not None or not self.has_distances
 
-    def training_features(self) -> TrainingFeatures:
+    def training_features(self) -> nn.Module:
         """Return the module whose rows `fit` takes."""
-        usual = self.predictors.usual
-        return TrainingFeatures(Passes(self.predictors, usual, self.layer, True))
+        passes = Passes(self.context, self.context.predictor, self.layer, True)
+        return Method(passes, lambda images: like_input(passes(images)[2], images))
 
     def fit(self, features: Tensor, labels: Tensor, num_classes: int) -> None:
         """Fit the distances; few training images have fewer neighbours."""
@@ -208,9 +178,15 @@ class Scorer:
             mahalanobis.fit(features, labels)
         self._fitted = neighbours, mahalanobis
 
-    def around(self, predictor: nn.Module) -> Scored:
-        """Give a predictor the scores of its inputs, from the same passes."""
-        return Scored(Passes(self.predictors, predictor, self.layer, self.has_distances), self)
+    def around(self, predictor: nn.Module) -> nn.Module:
+        """Give a predictor whose rows are its logits and, from the same passes, the scores."""
+        passes = Passes(self.context, predictor, self.layer, self.has_distances)
+
+        def scored(images: Tensor) -> Tensor:
+            logits, means, features = passes(images)
+            return torch.cat([logits, like_input(self.score(logits, means, features), logits)], 1)
+
+        return Method(passes, scored)
 
     def score(self, logits: Tensor, means: Tensor, features: Tensor) -> Tensor:
         """Every score, (B, S), where the means are."""
@@ -239,11 +215,13 @@ class Scorer:
         self.scores[name] = torch.from_numpy(arrays["scores"])
         self.shrinkage = float(arrays["shrinkage"])
 
-    def measure(self, name: str, test: Predictions, replicates: Replicates) -> dict[str, Any]:
+    def measure(self, name: str, test: Predictions) -> dict[str, Any]:
         """Metrics of every score, for the test set against the strange one `name`."""
         known, unknown = self.scores["test"].unbind(1), self.scores[name].unbind(1)
         return {
-            score: measure_score(known[i], unknown[i], test, replicates, f"ood.{name}.{score}")
+            score: measure_score(
+                known[i], unknown[i], test, self.context.replicates, f"ood.{name}.{score}"
+            )
             for i, score in enumerate(self.names)
         }
 
