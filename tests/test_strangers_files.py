@@ -30,8 +30,7 @@ from sfumato.data import read_npz
 from sfumato.data.files import open_image
 from sfumato.engine import RunConfig, RunDirectory, load_network, parse, run
 from sfumato.engine.config.components import COMPONENTS
-from sfumato.engine.evaluation.analysed_runs import read_analysed_run
-from sfumato.engine.evaluation.analyses import Effort
+from sfumato.engine.evaluation.analyses import Effort, read_analysed_run
 from sfumato.report import read_study
 
 TINY: dict[str, Any] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from sfumato._core.checks import check_integer
 from sfumato._core.files import file_in_the_way
 from sfumato._core.spec import Spec
 from sfumato._core.text import terminal
-from sfumato.data import ArrayDataset, DataSplits
+from sfumato.data import DataSplits
 from sfumato.engine import RunDirectory, parse
 from sfumato.engine.config.sections import EvaluateConfig, PredictConfig
 from sfumato.engine.evaluation.external import (
@@ -28,7 +27,6 @@ from sfumato.engine.evaluation.external import (
     members_of,
     read_data,
     read_numbers,
-    read_strange,
 )
 from sfumato.engine.evaluation.splits import PlainSections
 
@@ -63,20 +61,18 @@ def evaluate(
     """Measure a trained classifier as a study measures its own: every metric, with intervals.
 
     Args:
-        model: an `nn.Module`, or a function, from images to logits (N, C). A module is evaluated in
-            evaluation mode, and each of its modules has its own mode back afterwards. One that has
-            `returns_probabilities = True`, such as `MCDropout` and `DeepEnsemble`, gives
-            probabilities instead.
+        model: an `nn.Module`, or a function, from images to logits (N, C); a module is in
+            evaluation mode meanwhile. One that has `returns_probabilities = True`, such as
+            `MCDropout` and `DeepEnsemble`, gives probabilities instead.
         data: the test images with their labels. A `DataLoader` of (images, labels), which gives
             images as the model takes them; an `ArrayDataset`, or `DataSplits` with its validation
             set, of `sfumato.data`; or a name as in a study, as `{"name": "folder", ...}`.
         validation: held-out images with labels, a loader or a set, for `temperature`.
-        ood: strange inputs, of none of the classes, as `data`; or a mapping of names to several.
-            A loader may give images alone: labels are not read. Every score of strange inputs is
-            measured against `data`, whose images have the same shape.
-        train: training images with labels, a loader or a set without augmentation, on whose
-            features the distances (nearest neighbours, Mahalanobis) are fitted; without them these
-            two are left out. `DataSplits` and names have their own.
+        ood: strange inputs, of none of the classes, as `data`, with images of the same shape; or a
+            mapping of names to several. A loader may give images alone: labels are not read.
+        train: training images with labels, a loader or a set without augmentation, that the
+            distances (nearest neighbours, Mahalanobis) of strange inputs are fitted on; without
+            them these two are left out. `DataSplits` and names have their own.
         features: name of the layer before which features are taken; None finds the last one.
         corruptions: types of corruption, or one of them, or "all" for the fifteen of the benchmark.
         severities: of each type, 1 to 5.
@@ -85,10 +81,9 @@ def evaluate(
         temperature: whether to measure also after temperature scaling, fitted on `validation`.
         ensemble: a number of dropout masks to average over (MC dropout), or other models, which
             are averaged with `model` (a deep ensemble). Smaller ensembles are measured too.
-        mean: with what the model's images are standardised, (x - mean) / std for x in [0, 1]: done
-            to the images of our own sets, undone for corruptions of a loader's. A list, an array or
-            a tensor with a number for each channel, or one number for all. None: they are not.
-        std: the same.
+        mean, std: with what the model's images are standardised, (x - mean) / std for x in [0, 1]:
+            done to the images of our own sets, undone for corruptions of a loader's. A number for
+            each channel, or one for all; None: they are not.
         resamples: bootstrap resamples of the intervals; 0 for none.
         batch_size: images at a time, where no loader decides it.
         device: where images go; by default where the model's weights are.
@@ -133,13 +128,9 @@ def evaluate(
             'corruptions= too, as "fog" or "all"'
         )
     network = as_network(model, ensemble)
-    found = read_data(data, validation)
-    strange, training = read_strange(ood, train)
-    if strange and training is None and isinstance(found.train, ArrayDataset):
-        training = found.train
-    if features is not None and training is None:
+    found = read_data(data, validation, ood, train)
+    if features is not None and found.train is None:
         raise ValueError("features is for the distances of strange inputs: pass ood= and train=")
-    found = replace(found, strange=strange, train=training)
     if temperature and found.validation is None:
         raise ValueError(
             "temperature=True needs held-out images to fit it on: pass validation=, a loader or a "
@@ -177,7 +168,9 @@ def _sections(ensemble: object, **wanted: Any) -> PlainSections:
     if isinstance(ensemble, int) and not isinstance(ensemble, bool):
         check_integer("ensemble", ensemble, low=1)
         samples = ensemble
-        wanted["ensemble_sizes"] = _sizes(samples)
+        # 1, 2, 4, ... and all: each size keeps the whole predictions, and a curve needs no more.
+        powers = {2**power for power in range(samples.bit_length())}
+        wanted["ensemble_sizes"] = sorted({*powers, samples})
     elif not (ensemble is None or isinstance(ensemble, Sequence)) or isinstance(ensemble, str):
         raise TypeError(
             "ensemble must be a number of dropout masks or a list of models, got "
@@ -189,12 +182,6 @@ def _sections(ensemble: object, **wanted: Any) -> PlainSections:
     )
 
 
-def _sizes(samples: int) -> list[int]:
-    """1, 2, 4, ... and all: a curve needs no more, and each size keeps the whole predictions."""
-    powers = [2**power for power in range(samples.bit_length())]
-    return sorted({*powers, samples})
-
-
 def _new_folder(out: str | Path) -> Path:
     folder = Path(out).expanduser().absolute()
     if folder.exists():
@@ -202,8 +189,7 @@ def _new_folder(out: str | Path) -> Path:
             f"out: {folder} is there already, and results are never overwritten. Choose another "
             "name, or delete it"
         )
-    blocking = file_in_the_way(folder.parent)
-    if blocking is not None:
+    if (blocking := file_in_the_way(folder.parent)) is not None:
         raise NotADirectoryError(
             f"out: {blocking} is a file, so there can be no folder {folder} in it. Choose another "
             "place"

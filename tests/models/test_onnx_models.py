@@ -13,7 +13,7 @@ import torch
 import sfumato
 from sfumato.data import load_data
 from sfumato.engine import ConfigError, RunConfig, load_network, parse, run
-from sfumato.engine.evaluation.analysed_runs import analyse
+from sfumato.engine.evaluation.analyses import analyse
 from sfumato.models import OnnxModel
 from sfumato.report import read_study
 

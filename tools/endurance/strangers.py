@@ -39,8 +39,7 @@ from sfumato.data.archives import read_members
 from sfumato.data.sources.coco import read_coco_detection
 from sfumato.data.sources.cub import load_cub
 from sfumato.engine import RunDirectory, load_network
-from sfumato.engine.evaluation.analysed_runs import read_analysed_run
-from sfumato.engine.evaluation.analyses import Effort
+from sfumato.engine.evaluation.analyses import Effort, read_analysed_run
 from sfumato.models import OnnxModel
 from sfumato.models.weights import read_weights
 from sfumato.predictions import Calibrator, choose_calibrator, load_calibrator

@@ -184,8 +184,7 @@ def analyse(
     - `sfumato analyse quickstart`
     - `sfumato analyse RUN RUN --only loss_landscape`
     """
-    from sfumato.engine.evaluation.analysed_runs import analyse as analyse_runs
-    from sfumato.engine.evaluation.analyses import FULL_EFFORT, Effort
+    from sfumato.engine.evaluation.analyses import FULL_EFFORT, Effort, analyse as analyse_runs
     from sfumato.report.page import write_analysis_page
 
     set_data_root(data)

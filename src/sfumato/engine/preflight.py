@@ -37,9 +37,8 @@ from sfumato.engine.config.networks import NewHeadWarning, check_pretrained
 from sfumato.engine.config.rules import check_input_kind
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.config.sections import ConfigError, parse
-from sfumato.engine.evaluation.altered import check_bands
+from sfumato.engine.evaluation.altered import check_bands, open_stored
 from sfumato.engine.evaluation.classifier import evaluate_own, objectness_of
-from sfumato.engine.evaluation.corrupted import open_stored
 from sfumato.engine.evaluation.other_sets import LOADERS
 from sfumato.engine.evaluation.pixels import smooth_streams
 from sfumato.engine.runs.directory import Predictions
@@ -66,7 +65,7 @@ def _learn(
         return one_line(kind if spec is None else f"{kind} {spec['name']}")
 
     mean, std = statistics
-    # A few samples may lack single objects (`_check_annotations` looks at the section), or classes.
+    # A few samples may lack single objects (`_check_needs` looks at the section), or classes.
     plain = config.model_copy(update={"objects": None, "class_weight": "equal"})
     objective = build_objective(plain, train, mean, std, naming)
     transform = objective.inputs
@@ -215,28 +214,7 @@ def _look_at(users: Sequence[RunConfig]) -> SeenData:
         return SeenData(DataShape(len(found.classes), 3, (0, 0)))
     data = load_splits(spec)
     for config in users:
-        check_input_kind(config, is_text=data.train.vocabulary is not None)
-        _check_annotations(config, data)
-        _check_count(config, data.test)
-    _check_others(users, data.train)
-    return SeenData(
-        DataShape.of(data.train),
-        _first(data.train, min(_BATCH, users[0].train.batch_size)),
-        _first(data.test, _EVALUATED),
-    )
-
-
-def _check_count(config: RunConfig, test: ArrayDataset) -> None:
-    """Intervals are made after the training, too late to say that they can't be."""
-    if config.task == "classify" and config.evaluate.resamples and len(test) < 2:
-        raise ValueError(
-            f"evaluate.resamples needs a test set of two images or more, this has {len(test)}: "
-            "give more, or say resamples: 0"
-        )
-
-
-def _check_others(users: Sequence[RunConfig], train: ArrayDataset) -> None:
-    """Further test sets, each loaded once: whether the networks can be asked about them."""
+        _check_needs(config, data)
     sets = {
         content_hash({"as": key, **spec}): (key, name, spec)
         for config in users
@@ -245,7 +223,12 @@ def _check_others(users: Sequence[RunConfig], train: ArrayDataset) -> None:
     }
     for key, name, spec in sets.values():
         with one_line(f"evaluate.{key}.{name}"):
-            LOADERS[key](spec, train)
+            LOADERS[key](spec, data.train)
+    return SeenData(
+        DataShape.of(data.train),
+        _first(data.train, min(_BATCH, users[0].train.batch_size)),
+        _first(data.test, _EVALUATED),
+    )
 
 
 def _first(dataset: ArrayDataset, count: int) -> ArrayDataset:
@@ -269,30 +252,38 @@ def _warn_of_small_objects(labels: object, num_classes: int) -> None:
         )
 
 
-def _check_annotations(config: RunConfig, data: DataSplits) -> None:
-    labels = build_labels(config.labels, num_classes=data.train.num_classes)
-    label_samples(labels, data.train, None)
-    _warn_of_small_objects(labels, data.train.num_classes)
-    image_statistics(config, data.train)
+def _check_needs(config: RunConfig, data: DataSplits) -> None:
+    """Raise unless a run finds in its data what it needs."""
+    train, wanted = data.train, config.evaluate
+    check_input_kind(config, is_text=train.vocabulary is not None)
+    labels = build_labels(config.labels, num_classes=train.num_classes)
+    label_samples(labels, train, None)
+    _warn_of_small_objects(labels, train.num_classes)
+    image_statistics(config, train)
     if config.objects is not None:
-        single_objects(data.train.subset(torch.arange(1)))
-    if config.evaluate.context:
+        single_objects(train.subset(torch.arange(1)))
+    if wanted.context:
         objectness_of(data.test)
-    if config.evaluate.frequency is not None:
-        check_bands(config.evaluate.frequency, image_shape(data.test)[1])
-    if config.evaluate.stored is not None:
-        channels, size = image_shape(data.train)
+    if wanted.frequency is not None:
+        check_bands(wanted.frequency, image_shape(data.test)[1])
+    if wanted.stored is not None:
+        channels, size = image_shape(train)
         with one_line("evaluate.stored"):
-            open_stored(config.evaluate, classes=data.train.classes, image=(channels, *size))
+            open_stored(wanted, classes=train.classes, image=(channels, *size))
     for part in (data.validation, data.test):
         smooth_streams(config.predict.temporal, part)
+    # Intervals are made after the training, too late to say that they can't be.
+    if config.task == "classify" and wanted.resamples and len(data.test) < 2:
+        raise ValueError(
+            f"evaluate.resamples needs a test set of two images or more, this has "
+            f"{len(data.test)}: give more, or say resamples: 0"
+        )
 
 
 def classifier_recipe(config: RunConfig) -> list[RunConfig]:
     """The classifier that a detector trains first."""
-    if not isinstance(config.classifier, dict):
-        return []
-    return [parse(RunConfig, config.classifier, "classifier")]
+    is_recipe = isinstance(config.classifier, dict)
+    return [parse(RunConfig, config.classifier, "classifier")] if is_recipe else []
 
 
 def network_content(config: RunConfig) -> dict[str, Any]:
@@ -323,8 +314,7 @@ def checked_network(config: RunConfig, seen: dict[str, SeenData]) -> nn.Module:
     network = _build_trained(config, given)
     if config.train.epochs:  # else there may be nothing to train, as in an ONNX file
         parameter_groups(network, config.train)
-    rows = 1 if config.train.batch_size == 1 else 2
-    blank = given.blank(rows)
+    blank = given.blank(1 if config.train.batch_size == 1 else 2)
     with torch.no_grad():
         logits = _asked(network.train(), blank, config.model["name"])
         check_logits(logits, blank, given.shape.num_classes, one_label=config.task == "classify")
@@ -356,7 +346,7 @@ def _build_trained(config: RunConfig, given: SeenData) -> nn.Module:
         if config.train.epochs == 0:
             warnings.simplefilter("error", NewHeadWarning)
         try:
-            return _build_classifier(config, given.shape)
+            return _build_classifier(config, given)
         except NewHeadWarning as warning:
             raise ValueError(
                 f"{warning}, but train.epochs: 0 evaluates the network as it comes: give weights "
@@ -364,16 +354,15 @@ def _build_trained(config: RunConfig, given: SeenData) -> nn.Module:
             ) from None
 
 
-def _build_classifier(config: RunConfig, shape: DataShape) -> nn.Module:
+def _build_classifier(config: RunConfig, given: SeenData) -> nn.Module:
     model = config.model
     check_pretrained(model["name"], model.get("pretrained"), model.get("weights_backbone"))
-    return build_network(without_download(model), shape)
+    return build_network(without_download(model), given.shape)
 
 
 def _build_detector(config: RunConfig, seen: dict[str, SeenData]) -> nn.Module:
-    if isinstance(config.classifier, dict):
-        (recipe,) = classifier_recipe(config)
-        trunk = _build_classifier(recipe, seen[content_hash(recipe.data)].shape)
+    if recipes := classifier_recipe(config):
+        trunk = _build_classifier(recipes[0], seen[content_hash(recipes[0].data)])
     else:
         trunk = load_network(str(config.classifier)).network
     num_classes = seen[content_hash(config.data)].shape.num_classes
@@ -420,8 +409,7 @@ def check_runs(configs: Sequence[RunConfig], *, devices: bool = True) -> None:
 
     Every distinct data source is loaded once, every distinct network is built once and given two
     blank images, and each method takes a small batch as far as the gradient of its loss. Nothing
-    is trained, and no pretrained weights are fetched. Pass the runs that wait: what has finished
-    needs neither data nor devices.
+    is trained or fetched. Pass the runs that wait: what has finished needs neither data nor devices.
 
     Example:
         >>> data = {"name": "scenes", "train": 20, "validation": 5, "test": 5}

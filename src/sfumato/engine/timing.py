@@ -30,8 +30,8 @@ from sfumato.data.loader import BATCHES_AHEAD, loading_workers, make_batch
 from sfumato.engine.config.build import DataShape, build_augmentation, build_network
 from sfumato.engine.config.run_config import RunConfig, training_content
 from sfumato.engine.config.sections import EvaluateConfig, parse
+from sfumato.engine.evaluation.altered import StoredSets, open_stored
 from sfumato.engine.evaluation.context import passes_per_image
-from sfumato.engine.evaluation.corrupted import StoredSets, open_stored
 from sfumato.engine.evaluation.detection import detection_metrics
 from sfumato.engine.evaluation.other_sets import LOADERS
 from sfumato.engine.evaluation.pixels import PixelEvaluator
@@ -63,21 +63,25 @@ class ImageLoading:
 
 def loading_of(loader: TensorLoader, validation: int) -> ImageLoading:
     """Measure how a training loader comes to its images; a few of its files are decoded."""
-    train = loader.dataset
-    images, steps = len(train), len(loader)
-    if not isinstance(train.images, FileTensor):
-        return ImageLoading(images, steps, 0, train.images.nbytes, 0, 0.0)
+    train, images = loader.dataset, loader.dataset.images
+    count, steps = len(train), len(loader)
+    if not isinstance(images, FileTensor):
+        return ImageLoading(count, steps, 0, images.nbytes, 0, 0.0)
     workers = max(1, loading_workers())
-    batch = min(loader.batch_size, images)
     # Each process makes one batch while those that it made before wait to be taken.
-    memory = (1 + BATCHES_AHEAD) * batch * train.images[:1].nbytes
+    memory = (1 + BATCHES_AHEAD) * min(loader.batch_size, count) * images[:1].nbytes
+    places = images.positions[spread_evenly(count, _FILES_MEASURED)]
+    files = [images.files[int(place)] for place in places]
+    sizes = [len(f.content) if isinstance(f, Picture) else f.stat().st_size for f in files]
+    read = count + validation
+    # What one process takes to read, decode and augment a few images.
+    positions = spread_evenly(count, _FILES_DECODED)
+    draws = 0 if loader.augment is None else loader.augment.draws
+    uniforms = torch.rand(len(positions), draws, generator=torch.Generator().manual_seed(0))
+    seconds = timed(lambda: make_batch(train, loader.augment, (positions, uniforms)))
+    seconds = seconds / len(positions) * read / workers
     return ImageLoading(
-        images,
-        steps,
-        round(_mean_bytes(train.images) * (images + validation)),
-        memory,
-        workers,
-        _seconds_per_image(train, loader) * (images + validation) / workers,
+        count, steps, round(sum(sizes) / len(sizes) * read), memory, workers, seconds
     )
 
 
@@ -87,41 +91,9 @@ def decoded_sample(dataset: ArrayDataset, count: int) -> ArrayDataset:
     return replace(part, images=part.images[:], labels=part.labels[:])
 
 
-def _mean_bytes(images: FileTensor) -> float:
-    """Of an image's file, from files all over the set."""
-    places = images.positions[spread_evenly(len(images), _FILES_MEASURED)]
-    files = [images.files[int(place)] for place in places]
-    sizes = [len(f.content) if isinstance(f, Picture) else f.stat().st_size for f in files]
-    return sum(sizes) / len(sizes)
-
-
-def _seconds_per_image(train: ArrayDataset, loader: TensorLoader) -> float:
-    """That one process takes to read, decode and augment an image."""
-    positions = spread_evenly(len(train), _FILES_DECODED)
-    draws = 0 if loader.augment is None else loader.augment.draws
-    uniforms = torch.rand(len(positions), draws, generator=torch.Generator().manual_seed(0))
-    began = time.perf_counter()
-    make_batch(train, loader.augment, (positions, uniforms))
-    return (time.perf_counter() - began) / len(positions)
-
-
 _FILES = 64
 # Of the images that are corrupted for an estimate; the cost of more of them is scaled up.
 _CORRUPTED_PIXELS = 6000 * 32 * 32
-
-
-@dataclass(frozen=True)
-class EvaluationCost:
-    """Seconds without the network (corrupting, measuring), and the passes through it.
-
-    A pass is one image with one dropout mask.
-    """
-
-    without_network: float
-    passes: float
-
-    def seconds(self, each: float) -> float:
-        return self.without_network + self.passes * each
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -142,10 +114,11 @@ def seconds_per_pass(setup: Setup, network: nn.Module, part: ArrayDataset) -> fl
 
 def evaluation_cost(
     setup: Setup, data: DataSplits, others: Mapping[str, ArrayDataset]
-) -> EvaluationCost:
-    """The whole evaluation of a run, with a network that costs nothing and counts its passes.
+) -> tuple[float, float]:
+    """Seconds of a run's evaluation without the network, and the passes through it.
 
-    Where many images are corrupted, a part of them is, and the rest is scaled; so it is where
+    It is made with a network that costs nothing and counts its passes: images with one dropout
+    mask. Where many images are corrupted, a part of them is, and the rest is scaled; so it is where
     images are files, which are not all decoded for a plan.
     """
     network = _PassCounter(data.train.num_classes)
@@ -189,7 +162,7 @@ def evaluation_cost(
         passes += network.passes * total / few
     for is_seen in (wanted.train, wanted.ood and wanted.ood_features is not False):
         passes += len(data.train) * passes_per_image(setup.config.predict) if is_seen else 0
-    return EvaluationCost(seconds, passes)
+    return seconds, passes
 
 
 # Of `evaluate`, what leaves test images as they are.
@@ -218,12 +191,12 @@ def _made(wanted: EvaluateConfig, sets: StoredSets, images: int) -> tuple[dict[s
 def _stored(wanted: EvaluateConfig, sets: StoredSets) -> tuple[dict[str, Any], int, int]:
     """The same of what is read instead."""
     changes, cells, images = {**_UNALTERED, "stored": wanted.stored}, 0, 0
-    if sets.corrupted is not None:
+    if (found := sets.corrupted) is not None:
         changes["corruptions"] = wanted.corruptions
-        cells, images = len(sets.corrupted.names) * len(wanted.severities), len(sets.corrupted)
-    if sets.perturbed is not None:
+        cells, images = len(found.names) * len(wanted.severities), found.count
+    if (found := sets.perturbed) is not None:
         changes["perturbations"] = wanted.perturbations
-        cells, images = cells + len(sets.perturbed.names), max(images, len(sets.perturbed))
+        cells, images = cells + len(found.names), max(images, found.count)
     return changes, cells, images
 
 
@@ -264,7 +237,7 @@ class Rehearsal:
     """Rehearses run after run; what several have in common is loaded and measured once."""
 
     _data: dict[str, tuple[Any, float]] = field(default_factory=dict)
-    _evaluations: dict[str, EvaluationCost] = field(default_factory=dict)
+    _evaluations: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def costs(self, config: RunConfig) -> Costs:
         """Estimate what a run costs on one device; nothing is left on disk."""
@@ -311,9 +284,9 @@ class Rehearsal:
         name = content_hash(config.model_dump(include={"data", "evaluate", "predict"}))
         if name not in self._evaluations:
             others = {title: found for title, (found, _) in loaded.items()}
-            found = evaluation_cost(setup, data, others)
-            self._evaluations[name] = found
-        return Costs(start, epoch, self._evaluations[name].seconds(each), reading)
+            self._evaluations[name] = evaluation_cost(setup, data, others)
+        without_network, passes = self._evaluations[name]
+        return Costs(start, epoch, without_network + passes * each, reading)
 
     def _segment(self, fabric: Fabric, config: RunConfig, directory: RunDirectory) -> Costs:
         data, start = self._loaded(load_splits, config.data)
@@ -380,10 +353,12 @@ def _from_files(
     if fabric.device.type == "cpu":
         batch = min(batch, _BATCH_FROM_FILES)
     train = config.train.model_copy(update={"batch_size": batch})
-    parts = (data.train, data.validation, data.test)
-    counts = (2 * batch, batch, batch)
-    few = [decoded_sample(part, count) for part, count in zip(parts, counts, strict=True)]
-    return config.model_copy(update={"train": train}), DataSplits(*few)
+    few = DataSplits(
+        decoded_sample(data.train, 2 * batch),
+        decoded_sample(data.validation, batch),
+        decoded_sample(data.test, batch),
+    )
+    return config.model_copy(update={"train": train}), few
 
 
 def _epoch(trainer: Trainer, validation: int, share: float = 1.0) -> float:
@@ -395,7 +370,11 @@ def _epoch(trainer: Trainer, validation: int, share: float = 1.0) -> float:
         trainer.fit()
         return 0.0
     loader = trainer.validation_loader
-    steps = trainer.seconds_per_epoch(_steps(trainer)) * share
+    # Where batches are of many lengths, three steps would say little.
+    dataset = getattr(trainer.train_loader, "dataset", None)
+    varied = isinstance(dataset, ArrayDataset) and dataset.lengths is not None
+    count = min(20, len(trainer.train_loader)) if varied else 3
+    steps = trainer.seconds_per_epoch(count) * share
     if loader is None:
         return steps
 
@@ -404,13 +383,6 @@ def _epoch(trainer: Trainer, validation: int, share: float = 1.0) -> float:
 
     validate()  # the first pass of a network in evaluation mode takes longer
     return steps + timed(validate) / len(loader.dataset) * validation
-
-
-def _steps(trainer: Trainer) -> int:
-    """Three, and more where batches are of many lengths and three would say little."""
-    dataset = getattr(trainer.train_loader, "dataset", None)
-    varied = isinstance(dataset, ArrayDataset) and dataset.lengths is not None
-    return min(20, len(trainer.train_loader)) if varied else 3
 
 
 def _few(data: DataSplits, config: RunConfig) -> DataSplits:

@@ -14,8 +14,13 @@ from torch.nn import functional as F
 from sfumato._core.files import write_json
 from sfumato.analysis import hessian_max_spectrum
 from sfumato.engine import ConfigError, RunConfig, fingerprint, parse, run
-from sfumato.engine.evaluation.analysed_runs import analyse, find_runs, read_analysed_run
-from sfumato.engine.evaluation.analyses import ANALYSES, Effort
+from sfumato.engine.evaluation.analyses import (
+    ANALYSES,
+    Effort,
+    analyse,
+    find_runs,
+    read_analysed_run,
+)
 from sfumato.predictions import mean_log_probability
 from sfumato.report.page import write_analysis_page
 

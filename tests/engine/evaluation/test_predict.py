@@ -15,14 +15,14 @@ from sfumato._core.text import Bar
 from sfumato.data import TensorLoader, scenes
 from sfumato.data.dataset import Normalise
 from sfumato.engine.config.run_config import RunConfig
-from sfumato.engine.evaluation.classifier import context_metrics
-from sfumato.engine.evaluation.context import Context
-from sfumato.engine.evaluation.corrupted import (
+from sfumato.engine.evaluation.altered import (
     corrupted_batches,
     measure_steadiness,
     perturbed_sequences,
     predict_altered,
 )
+from sfumato.engine.evaluation.classifier import context_metrics
+from sfumato.engine.evaluation.context import Context
 from sfumato.engine.evaluation.pixels import PixelEvaluator, measure_pixels
 from sfumato.engine.tasks.detect import detect
 from sfumato.engine.training.predict import predict, predict_here

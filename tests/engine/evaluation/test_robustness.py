@@ -13,7 +13,7 @@ import sfumato
 from sfumato.corruptions import corrupt, corruption_generator, read_corrupted, write_corrupted
 from sfumato.data import ArrayDataset, scenes
 from sfumato.data.dataset import Normalise
-from sfumato.engine.evaluation.corrupted import (
+from sfumato.engine.evaluation.altered import (
     corrupted_batches,
     predict_altered,
     relative_scores,

@@ -15,7 +15,7 @@ from sfumato.data import ArrayDataset, load_data
 from sfumato.engine import ConfigError, RunConfig, parse, run
 from sfumato.engine.config.sections import EvaluateConfig
 from sfumato.engine.evaluation import altered
-from sfumato.engine.evaluation.corrupted import open_stored
+from sfumato.engine.evaluation.altered import open_stored
 from sfumato.engine.preflight import check_runs
 from sfumato.engine.training.checkpoint import load_network
 

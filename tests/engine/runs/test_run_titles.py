@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.engine.evaluation.analysed_runs import find_runs
+from sfumato.engine.evaluation.analyses import find_runs
 from sfumato.engine.runs.directory import title_of_run
 
 

@@ -12,8 +12,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from sfumato.engine import ConfigError, RunConfig, RunDirectory, load_network, parse, run
-from sfumato.engine.evaluation.analysed_runs import analyse
-from sfumato.engine.evaluation.analyses import Effort
+from sfumato.engine.evaluation.analyses import Effort, analyse
 from sfumato.engine.preflight import check_runs
 from sfumato.engine.timing import Rehearsal
 

@@ -1,11 +1,13 @@
-"""The analyses of `sfumato analyse`: what each measures, and its picture."""
+"""The analyses of `sfumato analyse`: what each measures on finished runs, and its picture."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,13 +15,21 @@ from torch import Tensor, nn
 
 from sfumato import analysis
 from sfumato._core.evaluation_mode import evaluating
+from sfumato._core.files import index_entries, unreadable_file, write_atomically, write_json
+from sfumato._core.import_path import searching
 from sfumato._core.seeds import fold_seed
+from sfumato._core.text import progress_bar
 from sfumato.data import TensorLoader
-from sfumato.engine.config.build import BatchTransform
+from sfumato.engine.config.build import BatchTransform, build_augmentation
 from sfumato.engine.config.run_config import RunConfig
+from sfumato.engine.config.sections import ConfigError
+from sfumato.engine.runs.directory import RunDirectory, title_of_run
+from sfumato.engine.training.checkpoint import load_checkpoint, load_network, read_config
+from sfumato.engine.training.steps import build_objective, load_splits
 from sfumato.features import Smooth
 from sfumato.labels import ACLSLoss
 from sfumato.labels.acls import acls_penalty
+from sfumato.models import OnnxModel
 from sfumato.predictions.sampling import average_passes, repeat_images
 
 if TYPE_CHECKING:
@@ -64,13 +74,9 @@ class TrainedLoss:
         self.takes_index = "index" in inspect.signature(loss.forward).parameters
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
-        value: Tensor
         logits = self.average(logits)
-        if not self.takes_index:
-            value = self.loss(logits, target)
-            return value
         known, index = self.split(target, logits.dtype)
-        value = self.loss(logits, known, index=index)
+        value: Tensor = self.loss(logits, known, **({} if index is None else {"index": index}))
         return value
 
     def average(self, logits: Tensor) -> Tensor:
@@ -89,19 +95,14 @@ class TrainedLoss:
 
 def describe_objective(config: RunConfig) -> str:
     """Say in a few words what a run was trained for."""
+    train = config.train
+    specs = {key: getattr(config, key) for key in ("augment", "inputs", "labels")}
     said = [f"loss {config.loss['name']}"]
-    for key in ("augment", "inputs", "labels"):
-        spec = getattr(config, key)
-        if spec is not None:
-            said.append(f"{key} {spec['name']}")
-    if config.objects is not None:
-        said.append("objects")
-    if config.train.copies is not None:
-        said.append(f"{config.train.copies.count} copies")
-    if config.train.passes > 1:
-        said.append(f"{config.train.passes} passes")
-    said.append(f"weight decay {config.train.weight_decay:g}")
-    return ", ".join(said)
+    said += [f"{key} {spec['name']}" for key, spec in specs.items() if spec is not None]
+    said += ["objects"] if config.objects is not None else []
+    said += [f"{train.copies.count} copies"] if train.copies is not None else []
+    said += [f"{train.passes} passes"] if train.passes > 1 else []
+    return ", ".join([*said, f"weight decay {train.weight_decay:g}"])
 
 
 @dataclass(frozen=True)
@@ -135,14 +136,19 @@ class AnalysedRun:
     is_stochastic: bool
     test: TensorLoader
 
+    @property
+    def has_maps(self) -> bool:
+        """False for texts, where questions about maps do not arise."""
+        return self.loader.dataset.vocabulary is None
+
     def of_training(self, measure: Callable[..., Any], **options: Any) -> Any:
         """An analysis of the regularised loss, on batches as the optimiser saw them."""
         decay = {"weight_decay": self.weight_decay}
         return measure(self.network, self.batches, self.loss, **decay, **options)
 
     def of_maps(self, measure: Callable[..., Any], **options: Any) -> Any:
-        """An analysis of maps, a question that does not arise for texts."""
-        if self.loader.dataset.vocabulary is not None:
+        """An analysis of maps."""
+        if not self.has_maps:
             return None
         return measure(self.network, self.loader, generator=_generator(), **options)
 
@@ -163,18 +169,13 @@ class ShownMaps:
 
     def as_numbers(self) -> dict[str, Any]:
         """Content of `analysis.json`: the maps on their own grid, not the pictures."""
-        return {
-            "module": self.found.module,
-            "raw": self.found.raw.tolist(),
-            "target": self.found.target.tolist(),
-            "probs": self.found.probs.tolist(),
-            "labels": self.labels.tolist(),
-        }
+        maps = {name: getattr(self.found, name).tolist() for name in ("raw", "target", "probs")}
+        return {"module": self.found.module, **maps, "labels": self.labels.tolist()}
 
 
 def measure_covariance(analysed: AnalysedRun, effort: Effort) -> analysis.FeatureCovariance | None:
     """At the end of the first stage, as far around the centre as its maps go."""
-    if analysed.loader.dataset.vocabulary is not None:
+    if not analysed.has_maps:
         return None
     images = analysed.loader.batch(0)["image"]
     name = analysis.stage_ends(analysed.network, images)[0]
@@ -197,7 +198,7 @@ def measure_covariance(analysed: AnalysedRun, effort: Effort) -> analysis.Featur
 
 
 def measure_maps(analysed: AnalysedRun, effort: Effort) -> ShownMaps | None:
-    if analysed.loader.dataset.vocabulary is not None:
+    if not analysed.has_maps:
         return None
     standardised, test = analysed.test.batch(0)["image"][:_SHOWN], analysed.test.dataset
     found = analysis.grad_cam_plus_plus(analysed.network, standardised)
@@ -223,32 +224,17 @@ def measure_regulariser(analysed: AnalysedRun, effort: Effort) -> analysis.Regul
     loss = analysed.loss.loss
     if not isinstance(loss, ACLSLoss):
         return None
+    names = ("margin", "predicted_weight", "other_weight", "form", "smoothing", "condition")
+    options: dict[str, Any] = {name: getattr(loss, name) for name in names}
     values = []
     with evaluating(analysed.network):
         for images, target in islice(analysed.batches, effort.spectrum_batches):
             logits = analysed.loss.average(analysed.network(images))
             known, index = analysed.loss.split(target, logits.dtype)
-            correctness = None
             if loss.history is not None and index is not None:
-                correctness = loss.history.correctness(index)
-            values.append(
-                acls_penalty(
-                    logits,
-                    known,
-                    margin=loss.margin,
-                    predicted_weight=loss.predicted_weight,
-                    other_weight=loss.other_weight,
-                    form=loss.form,
-                    smoothing=loss.smoothing,
-                    condition=loss.condition,
-                    correctness=correctness,
-                    reduction="none",
-                )
-            )
+                options["correctness"] = loss.history.correctness(index)
+            values.append(acls_penalty(logits, known, **options, reduction="none"))
     return analysis.RegulariserValues(torch.cat(values))
-
-
-_SHARPNESS_RADIUS = 0.5
 
 
 @dataclass(frozen=True)
@@ -268,13 +254,9 @@ def _variance(analysed: AnalysedRun, effort: Effort) -> analysis.LossVariance | 
     if not analysed.is_stochastic:
         return None
     sizes = [size for size in (1, 2, 5, 10, 20) if 2 * size <= effort.passes]
+    options: dict[str, Any] = {"sizes": sizes, "passes": effort.passes, "batches": 1}
     return analysis.loss_variance(
-        analysed.network,
-        analysed.loader,
-        sizes=sizes,
-        passes=effort.passes,
-        batches=1,
-        generator=_generator(),
+        analysed.network, analysed.loader, **options, generator=_generator()
     )
 
 
@@ -384,7 +366,7 @@ def key_numbers(analysed: AnalysedRun, found: Mapping[str, Any]) -> dict[str, fl
         analysed.network,
         analysed.batches,
         analysed.loss,
-        radius=_SHARPNESS_RADIUS,
+        radius=0.5,
         samples=20,
         batches=1,
         generator=_generator(),
@@ -396,3 +378,200 @@ def key_numbers(analysed: AnalysedRun, found: Mapping[str, Any]) -> dict[str, fl
 def _generator() -> torch.Generator:
     """The same random vectors and masks for all networks."""
     return torch.Generator().manual_seed(0)
+
+
+def analyse(
+    runs: Sequence[Path],
+    out: Path,
+    *,
+    effort: Effort | None = None,
+    only: Sequence[str] = (),
+    modules: Path | None = None,
+    show: bool = True,
+    say: Callable[[str], None] = warnings.warn,
+) -> dict[str, Any]:
+    """Analyse the networks of finished runs; writes `analysis.json` and a picture for each kind."""
+    chosen = _choose(only)
+    effort = effort or Effort()
+    titles, left_out = find_runs(runs)
+    for line in left_out:
+        say(line)
+    results: dict[str, dict[str, Any]] = {each.name: {} for each in chosen}
+    summary: dict[str, dict[str, float]] = {}
+    objectives: dict[str, str] = {}
+    with progress_bar("analysing", len(titles) * (len(chosen) + 1), show=show) as bar:
+        for title, path in titles.items():
+            analysed = read_analysed_run(path, effort, modules)
+            objectives[title] = analysed.objective
+            for each in chosen:
+                found = each.measure(analysed, effort)
+                if found is not None:
+                    results[each.name][title] = found
+                bar.advance(f"{title}: {each.name}")
+            summary[title] = key_numbers(analysed, {n: r.get(title) for n, r in results.items()})
+            bar.advance(title)
+    content = {
+        "titles": list(titles),
+        "objectives": objectives,
+        "summary": summary,
+        "sections": [
+            _write_section(each, results[each.name], out, objectives)
+            for each in chosen
+            if results[each.name]
+        ],
+    }
+    write_json(out / "analysis.json", content)
+    return content
+
+
+def find_runs(paths: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
+    """Title to run directory, and a line for each study of which methods are left out.
+
+    A study gives the first finished seed of each of its methods.
+    """
+    found: dict[str, Path] = {}
+    lines = []
+    for path in paths:
+        if (path / "study.json").exists():
+            taken, missing = _first_seeds(path)
+        else:
+            _check_run(path)
+            taken, missing = {title_of_run(path): path}, []
+        if missing:
+            lines.append(
+                f"{path}: {len(missing)} of {len(taken) + len(missing)} methods are left out, "
+                f"because no run of theirs is finished: {', '.join(missing)}"
+            )
+        for title, run in taken.items():
+            # Two studies may call a method alike, and both are shown.
+            while title in found:
+                title += "'"
+            found[title] = run
+    return found, lines
+
+
+def _first_seeds(study: Path) -> tuple[dict[str, Path], list[str]]:
+    """The first finished run of each method of a study, and the methods that have none."""
+    entries = index_entries(study)
+    found: dict[str, Path] = {}
+    for entry in entries:
+        run = study / "runs" / entry["run"]
+        if entry["method"] not in found and RunDirectory(run).finished:
+            found[entry["method"]] = run
+    if not found:
+        raise ConfigError(f"{study}: no run is finished; train one first (sfumato run)")
+    methods = dict.fromkeys(entry["method"] for entry in entries)
+    return found, [method for method in methods if method not in found]
+
+
+def _check_run(path: Path) -> None:
+    if not (path / "config.yaml").exists():
+        raise FileNotFoundError(f"{path} holds no config.yaml: pass a run's directory or a study's")
+
+
+def _choose(only: Sequence[str]) -> list[Analysis]:
+    names = [each.name for each in ANALYSES]
+    for name in only:
+        if name not in names:
+            raise ConfigError(f"unknown analysis {name!r}; choose from {', '.join(names)}")
+    return [each for each in ANALYSES if not only or each.name in only]
+
+
+def read_analysed_run(path: Path, effort: Effort, modules: Path | None) -> AnalysedRun:
+    """The network of a run with the loss and the batches that it was trained on."""
+    run = RunDirectory(path)
+    _check_run(path)
+    config = read_config(run, modules=modules)
+    if config.task != "classify":
+        raise ConfigError(f"{path}: only classifiers can be analysed, not the task {config.task!r}")
+    trained = load_network(run, modules=modules)
+    if isinstance(trained.network, OnnxModel):
+        raise ConfigError(
+            f"{path}: a network in an ONNX file has neither gradients nor feature maps to analyse; "
+            "analyse the network that it was exported from"
+        )
+    with searching(config.modules):
+        facts = trained.facts
+        try:
+            data = load_splits(config.data, fetch=False)
+            objective = build_objective(config, data.train, facts.mean, facts.std)
+        # Of a part inside another, which only building it looks at; of data of any size.
+        except (MemoryError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"{path}: {str(error) or type(error).__name__}") from error
+        checkpoint = load_checkpoint(run.checkpoint)
+        if checkpoint is not None:
+            # What it knew of each sample, or of confidences, at the end of the training.
+            try:
+                objective.loss.load_state_dict(checkpoint.loss)
+            except (AttributeError, RuntimeError, TypeError) as error:
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                raise unreadable_file(run.checkpoint, reason) from None
+        loss = TrainedLoss(objective.loss, config.train.passes)
+        seen, loader = (
+            TensorLoader(
+                train,
+                min(effort.batch_size, len(train)),
+                shuffle=True,
+                drop_last=True,
+                augment=augment,
+                channels_last=config.train.channels_last,
+                mean=facts.mean,
+                std=facts.std,
+            )
+            for train, augment in (
+                (objective.train, objective.augment),
+                (data.train, build_augmentation(config.augment)),
+            )
+        )
+    rates = [m.p for m in trained.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    return AnalysedRun(
+        trained.network,
+        loader,
+        TrainedBatches(seen, objective.inputs, loss.takes_index, loss.passes),
+        loss,
+        describe_objective(config),
+        config.train.weight_decay,
+        any(rates),
+        TensorLoader(data.test, effort.batch_size, mean=facts.mean, std=facts.std),
+    )
+
+
+def _write_section(
+    kind: Analysis, results: Mapping[str, Any], out: Path, objectives: Mapping[str, str]
+) -> dict[str, Any]:
+    picture = f"{kind.name}.png"
+    figure = kind.draw(results)
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / picture, lambda path: figure.savefig(path, format="png", dpi=130))
+    return {
+        "name": kind.name,
+        "caption": kind.caption + (_trained_for(objectives) if kind.of_training else ""),
+        "picture": picture,
+        "results": {title: _plain(result) for title, result in results.items()},
+    }
+
+
+def _trained_for(objectives: Mapping[str, str]) -> str:
+    """On what the loss is computed: as in the training of each network."""
+    said = "; ".join(f"{title}: {what}" for title, what in objectives.items())
+    differ = len(set(objectives.values())) > 1
+    heights = " Heights of different losses can't be compared." if differ else ""
+    return (
+        " Of the loss that was trained, on training samples as the optimiser saw them. "
+        f"{said}.{heights}"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses and named tuples of tensors as dicts of lists."""
+    if isinstance(value, ShownMaps):
+        return value.as_numbers()
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return _plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return list(value) if isinstance(value, tuple) else value

@@ -19,9 +19,8 @@ from sfumato._core.spec import Spec, content_hash
 from sfumato.data import ArrayDataset, TensorLoader, context_only
 from sfumato.data.dataset import preparation
 from sfumato.engine.config.components import resolve_component
-from sfumato.engine.evaluation.altered import AlteredImages, right_images
+from sfumato.engine.evaluation.altered import AlteredImages, StoredSets, open_stored, right_images
 from sfumato.engine.evaluation.context import Context, keep_together
-from sfumato.engine.evaluation.corrupted import StoredSets, open_stored
 from sfumato.engine.evaluation.other_sets import measure_other
 from sfumato.engine.evaluation.splits import (
     SCALED_METRICS,

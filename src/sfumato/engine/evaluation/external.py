@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -80,18 +80,11 @@ class ExternalData:
     validation: Split | None
     spec: dict[str, Any]
     # Strange inputs by name, and the training images that distances of them are fitted on.
-    strange: dict[str, Split] = field(default_factory=dict)
-    train: Split | None = None
+    strange: dict[str, Split]
+    train: Split | None
 
 
-def read_strange(
-    ood: Spec | DataSplits | Split | Mapping[str, Any] | None, train: Split | None
-) -> tuple[dict[str, Split], Split | None]:
-    """Sort out what was passed for `ood` and `train`."""
-    if ood is None:
-        if train is not None:
-            raise ValueError("train is for the distances of strange inputs: pass ood= too")
-        return {}, None
+def _read_strange(ood: Spec | DataSplits | Split | Mapping[str, Any]) -> dict[str, Split]:
     named = isinstance(ood, Mapping) and "name" not in ood
     given = dict(cast(Mapping[str, Any], ood)) if named else {"strange": ood}
     check_set_names(given)
@@ -102,32 +95,39 @@ def read_strange(
             with searching(module_folder() or Path.cwd()):
                 split = build_component("data", split)
         sets[name] = split.test if isinstance(split, DataSplits) else split
-        _check_split(f"ood {name}", sets[name])
-    if train is not None:
-        _check_split("train", train)
-    return sets, train
+    return sets
 
 
-def read_data(data: Spec | DataSplits | Split, validation: Split | None) -> ExternalData:
-    """Sort out what was passed for `data`."""
+def read_data(
+    data: Spec | DataSplits | Split,
+    validation: Split | None,
+    ood: Spec | DataSplits | Split | Mapping[str, Any] | None,
+    train: Split | None,
+) -> ExternalData:
+    """Sort out what was passed; strange inputs have the training images of `data` by default."""
     spec: dict[str, Any] = {"name": type(data).__name__}
-    train: ArrayDataset | None = None
     if isinstance(data, str | Mapping):
         with searching(module_folder() or Path.cwd()):  # the caller's own name, if it is one
             spec = resolve_component("data", data, "classify").config
             data = load_splits(spec)
+    if ood is None and train is not None:
+        raise ValueError("train is for the distances of strange inputs: pass ood= too")
     if isinstance(data, DataSplits):
         if validation is not None:
             raise ValueError("data has a validation set of its own: leave validation out")
         test: Split = data.test
         validation = data.validation
-        train = data.train if len(data.train) else None
+        if ood is not None and train is None and len(data.train):
+            train = data.train
     else:
         test = data
-    for name, split in (("data", test), ("validation", validation)):
+    _check_split("data", test)
+    strange = {} if ood is None else _read_strange(ood)
+    others = {f"ood {name}": split for name, split in strange.items()}
+    for name, split in {"validation": validation, "train": train, **others}.items():
         if split is not None:
             _check_split(name, split)
-    return ExternalData(test, validation, spec, train=train)
+    return ExternalData(test, validation, spec, strange, train)
 
 
 def _check_split(name: str, split: Any) -> None:
@@ -146,65 +146,59 @@ def _check_split(name: str, split: Any) -> None:
         )
 
 
-def read_batches(name: str, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images and labels, batch after batch, each of the form that the metrics need."""
+def read_batches(
+    name: str, batches: Batches, *, is_strange: bool = False
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Images and labels, batch after batch, of the form that the metrics need."""
     empty = True
     for batch in batches:
-        images, labels = _pair(name, batch)
-        if labels.is_floating_point() or labels.dtype == torch.bool or labels.ndim != 1:
-            raise TypeError(
-                f"{name}: labels must be class indices (N,), got {labels.dtype} "
-                f"{tuple(labels.shape)}. Of one-hot or soft labels take argmax(1)"
-            )
-        if len(images) != len(labels):
-            raise ValueError(f"{name}: {len(images)} images with {len(labels)} labels in a batch")
-        if len(labels):
+        images, labels = _images(name, batch) if is_strange else _pair(name, batch)
+        if len(images):
             empty = False
-            yield images, labels.to(torch.int64).cpu()
+            yield images, labels
     if empty:
         raise ValueError(f"{name} is empty: there is nothing to evaluate")
 
 
-def read_images(name: str, batches: Batches) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images of strange inputs, batch after batch, with labels that say nothing: none are read."""
-    empty = True
-    for batch in batches:
-        found = batch
-        if isinstance(batch, Mapping):
-            found = next((batch[key] for key, _ in _KEYS if key in batch), None)
-        elif isinstance(batch, list | tuple) and batch:
-            found = batch[0]
-        if not isinstance(found, Tensor):
-            raise TypeError(
-                f"{name} must give batches of images, alone or with what follows them, or mappings "
-                f"with 'image', got {type(batch).__name__}"
-            )
-        if len(found):
-            empty = False
-            yield found, torch.full((len(found),), UNLABELLED)
-    if empty:
-        raise ValueError(f"{name} is empty: there is nothing to evaluate")
+def _images(name: str, batch: Any) -> tuple[Tensor, Tensor]:
+    """Strange inputs, with labels that say nothing: none are read."""
+    found = batch
+    if isinstance(batch, Mapping):
+        found = next((batch[key] for key, _ in _KEYS if key in batch), None)
+    elif isinstance(batch, list | tuple) and batch:
+        found = batch[0]
+    if not isinstance(found, Tensor):
+        raise TypeError(
+            f"{name} must give batches of images, alone or with what follows them, or mappings "
+            f"with 'image', got {type(batch).__name__}"
+        )
+    return found, torch.full((len(found),), UNLABELLED)
 
 
 def _pair(name: str, batch: Any) -> tuple[Tensor, Tensor]:
     found: Sequence[Any] = ()
+    came = type(batch).__name__
     if isinstance(batch, Mapping):
-        for keys in _KEYS:
-            if all(key in batch for key in keys):
-                found = [batch[key] for key in keys]
-                break
+        keys = next((keys for keys in _KEYS if all(key in batch for key in keys)), ())
+        found = [batch[key] for key in keys]
         came = f"a mapping with {sorted(map(str, batch))}"
-    else:
-        came = f"{type(batch).__name__}"
-        if isinstance(batch, list | tuple):
-            found = batch
-            came = f"{len(batch)} things in a {came}"
+    elif isinstance(batch, list | tuple):
+        found = batch
+        came = f"{len(batch)} things in a {came}"
     if len(found) != 2 or not all(isinstance(each, Tensor) for each in found):
         raise TypeError(
             f"{name} must give batches (images, labels) of tensors, or mappings with 'image' and "
             f"'label', got {came}. Metrics need the labels"
         )
-    return cast(tuple[Tensor, Tensor], tuple(found))
+    images, labels = found
+    if labels.is_floating_point() or labels.dtype == torch.bool or labels.ndim != 1:
+        raise TypeError(
+            f"{name}: labels must be class indices (N,), got {labels.dtype} {tuple(labels.shape)}. "
+            "Of one-hot or soft labels take argmax(1)"
+        )
+    if len(images) != len(labels):
+        raise ValueError(f"{name}: {len(images)} images with {len(labels)} labels in a batch")
+    return images, labels.to(torch.int64).cpu()
 
 
 def to_bytes(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
@@ -213,11 +207,8 @@ def to_bytes(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] 
         raise ValueError(f"corruptions need images (N, C, H, W), got {tuple(images.shape)}")
     if images.dtype == torch.uint8:
         return images.cpu()
-    values = images.float().cpu()
-    for name, numbers in (("std", std), ("mean", mean)):
-        if numbers is not None:
-            each = torch.tensor(numbers).view(-1, 1, 1)
-            values = values * each if name == "std" else values + each
+    values = images.float().cpu() * torch.tensor(std or 1.0).view(-1, 1, 1)
+    values = values + torch.tensor(mean or 0.0).view(-1, 1, 1)
     low, high = (float(end) for end in values.aminmax())
     if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
         raise ValueError(
@@ -258,17 +249,16 @@ def as_network(model: ExternalModel, ensemble: int | Sequence[ExternalModel] | N
         )
     if ensemble is None or isinstance(ensemble, int):
         return network
-    others = list(ensemble)
-    if not others:
+    if not ensemble:
         raise ValueError(
             "ensemble must hold the other models, which are averaged with model; got none"
         )
-    if any(each is model for each in others):
+    if any(each is model for each in ensemble):
         raise ValueError(
             "ensemble must hold the other models only: model is a member anyway and would count "
             "twice"
         )
-    return DeepEnsemble([network, *(_as_module("ensemble", each) for each in others)])
+    return DeepEnsemble([network, *(_as_module("ensemble", each) for each in ensemble)])
 
 
 def _as_module(name: str, model: Any) -> ExternalNetwork:
@@ -372,48 +362,39 @@ class ExternalEvaluation:
 
     def __post_init__(self) -> None:
         devices = [self.device.index or 0] if self.device.type == "cuda" else 1
+        fabric = Fabric(accelerator=self.device.type, devices=devices)
+        # The number of channels is known after the first batch.
         self.context = Context(
-            Fabric(accelerator=self.device.type, devices=devices),
-            self.sections,
-            self.network,
-            None,
-            (),  # the number of channels is known after the first batch
-            (),
-            self.show,
-            self.batch_size,
+            fabric, self.sections, self.network, None, (), (), self.show, self.batch_size
         )
+        self.evaluator = Evaluator(self.context)
         self._seconds: dict[str, float] = {}
         self._shapes: set[tuple[int, ...]] = set()  # of test images
 
     def measure(self) -> dict[str, Any]:
         """Predict and measure; the metrics as plain data."""
         with torch.random.fork_rng():  # every measurement seeds the random state
-            evaluator = Evaluator(self.context)
             if self.data.validation is not None:
-                self._split(evaluator, "validation", self.data.validation)
+                self._split("validation", self.data.validation)
             if self.data.strange:
-                self._score(evaluator)
-            self._test = test = self._split(evaluator, "test", self.data.test)
+                self._score(self.data.train)
+            self._test = test = self._split("test", self.data.test)
             for name, split in self.data.strange.items():
-                self._split(evaluator, name, split, is_strange=True)
+                self._split(name, split, is_strange=True)
             count = test.images.shape[1]
             self.context.mean = self.mean or (0.0,) * count
             self.context.std = self.std or (1.0,) * count
-            self._metrics: dict[str, Any] = finite(evaluator.finish(test))
+            self._metrics: dict[str, Any] = finite(self.evaluator.finish(test))
         return self._metrics
 
-    def _score(self, evaluator: Evaluator) -> None:
+    def _score(self, train: Split | None) -> None:
         """Have strange inputs scored, with distances where there are training images."""
-        train = self.data.train
-        if train is None:
-            evaluator.score(None)
-        elif isinstance(train, ArrayDataset):
-            evaluator.score(self._loader(train), self.layer)
+        if train is None or isinstance(train, ArrayDataset):
+            self.evaluator.score(None if train is None else self._loader(train), self.layer)
         else:
-            evaluator.scorer = Scorer(self.context, True, self.layer)
-            features = evaluator.scorer.training_features()
-            found, _ = self._predict(features, "train", train, False)
-            evaluator.scorer.fit(found.logits, found.labels, int(found.labels.max()) + 1)
+            self.evaluator.scorer = scorer = Scorer(self.context, True, self.layer)
+            found, _ = self._predict(scorer.training_features(), "train", train, False)
+            scorer.fit(found.logits, found.labels, int(found.labels.max()) + 1)
 
     def _loader(self, dataset: ArrayDataset) -> TensorLoader:
         self.mean, self.std = for_channels(self.mean, self.std, image_shape(dataset)[0])
@@ -421,45 +402,35 @@ class ExternalEvaluation:
             dataset, self.batch_size, mean=self.mean, std=self.std, device=self.device
         )
 
-    def _split(
-        self, evaluator: Evaluator, name: str, split: Split, *, is_strange: bool = False
-    ) -> ArrayDataset:
+    def _split(self, name: str, split: Split, *, is_strange: bool = False) -> ArrayDataset:
         began = time.perf_counter()
         if isinstance(split, ArrayDataset):
             loader = self._loader(split)
-            classes = None if is_strange else split.num_classes
             images = loader.batch(0)["image"]
             self._check_shape(name, images, is_strange)
-            try_out(self.network, images, classes)
-            if is_strange:
-                evaluator.strange(name, loader)
-            else:
-                evaluator.clean(name, loader)
+            try_out(self.network, images, None if is_strange else split.num_classes)
+            predict = self.evaluator.strange if is_strange else self.evaluator.clean
+            predict(name, loader)
             self._seconds[name] = time.perf_counter() - began
             return split
         keeps_images = name == "test" and bool(self.sections.evaluate.corruption_names)
-        predictor, scorer = evaluator.begin(name), evaluator.scorer
+        predictor, scorer = self.evaluator.begin(name), self.evaluator.scorer
         if scorer is not None and name != "validation":
-            around = scorer.around(predictor)
-            wide, images = self._predict(around, name, split, keeps_images, is_strange)
-            found, arrays = scorer.split(wide)
+            predictor = scorer.around(predictor)
+        found, images = self._predict(predictor, name, split, keeps_images, is_strange)
+        if scorer is not None and name != "validation":
+            found, arrays = scorer.split(found)
             scorer.take(name, arrays)
-        else:
-            found, images = self._predict(predictor, name, split, keeps_images)
         # The first batch may have had too few rows to tell.
         refuse_probabilities(found.logits)
         self._seconds[name] = time.perf_counter() - began
         self.context.predictions[name] = found
-        if not is_strange:
-            check_class_indices(f"labels of {name}", found.labels, found.logits.shape[1])
-        dataset = ArrayDataset(
-            images,
-            found.labels,
-            _classes(split, found.logits.shape[1]),
-            void=UNLABELLED if is_strange else None,
-        )
-        if not is_strange:
-            evaluator.measure(name, dataset)
+        classes = _classes(split, found.logits.shape[1])
+        if is_strange:
+            return ArrayDataset(images, found.labels, classes, void=UNLABELLED)
+        check_class_indices(f"labels of {name}", found.labels, len(classes))
+        dataset = ArrayDataset(images, found.labels, classes)
+        self.evaluator.measure(name, dataset)
         return dataset
 
     def _predict(
@@ -476,10 +447,8 @@ class ExternalEvaluation:
         kept: list[Tensor] = []
 
         def inputs() -> Iterator[tuple[Tensor, Tensor]]:
-            read = (
-                read_images(f"ood {name}", batches) if is_strange else read_batches(name, batches)
-            )
-            for images, target in read:
+            said = f"ood {name}" if is_strange else name
+            for images, target in read_batches(said, batches, is_strange=is_strange):
                 images = images.to(self.device)
                 self._check_shape(name, images, is_strange)
                 if not labels:

@@ -74,25 +74,22 @@ def learning_rate(step: int, steps_per_epoch: int, train: TrainConfig) -> float:
     warmup = round(train.warmup_epochs * steps_per_epoch)
     if step < warmup:
         return train.learning_rate * (step + 1) / warmup
-    total = max(1, train.epochs * steps_per_epoch - warmup)
-    return train.learning_rate * _factor(step - warmup, total, steps_per_epoch, warmup, train)
-
-
-def _factor(step: int, total: int, per_epoch: int, warmup: int, train: TrainConfig) -> float:
-    if train.schedule == "constant":
-        return 1.0
+    past, total = step - warmup, max(1, train.epochs * steps_per_epoch - warmup)
+    factor = 1.0
     if train.schedule == "multistep":
-        epoch = (step + warmup) / per_epoch
-        return train.decay_factor ** sum(epoch >= milestone for milestone in train.milestones)
-    if train.schedule == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * step / total))
-    # One cycle: a cosine up over the first 30 % of training, another one down.
-    progress = step / total
-    if progress < 0.3:
-        low, high, share = 1 / 25, 1.0, progress / 0.3
-    else:
-        low, high, share = 1.0, 1e-4, (progress - 0.3) / (1 - 0.3)
-    return high + (low - high) * 0.5 * (1 + math.cos(math.pi * share))
+        epoch = step / steps_per_epoch
+        factor = train.decay_factor ** sum(epoch >= milestone for milestone in train.milestones)
+    elif train.schedule == "cosine":
+        factor = 0.5 * (1 + math.cos(math.pi * past / total))
+    elif train.schedule == "onecycle":
+        # A cosine up over the first 30 % of training, another one down.
+        progress = past / total
+        if progress < 0.3:
+            low, high, share = 1 / 25, 1.0, progress / 0.3
+        else:
+            low, high, share = 1.0, 1e-4, (progress - 0.3) / (1 - 0.3)
+        factor = high + (low - high) * 0.5 * (1 + math.cos(math.pi * share))
+    return train.learning_rate * factor
 
 
 # Key of a parameter group: its rate is the schedule's times this.
@@ -115,10 +112,12 @@ def parameter_groups(model: nn.Module, train: TrainConfig) -> Iterable[Any]:
             f"train.head_learning_rate is for {', '.join(sorted(head))}, which train.freeze "
             "freezes: leave one of the two out"
         )
-    factor = train.head_learning_rate / train.learning_rate
-    others = [p for name, p in model.named_parameters() if name not in head and p.requires_grad]
-    own = [p for name, p in model.named_parameters() if name in head and p.requires_grad]
-    groups = [{"params": others, RATE_FACTOR: 1.0}, {"params": own, RATE_FACTOR: factor}]
+    trained = [(name in head, p) for name, p in model.named_parameters() if p.requires_grad]
+    factors = {False: 1.0, True: train.head_learning_rate / train.learning_rate}
+    groups = [
+        {"params": [p for is_head, p in trained if is_head == own], RATE_FACTOR: factor}
+        for own, factor in factors.items()
+    ]
     return [group for group in groups if group["params"]]
 
 
@@ -152,17 +151,6 @@ def frozen_parameters(model: nn.Module, patterns: Sequence[str]) -> set[str]:
     return frozen
 
 
-def hold_frozen_statistics(model: nn.Module) -> None:
-    """Put batch normalisation whose parameters are all frozen into evaluation mode.
-
-    Its running statistics belong to the weights around it, which stay as they are.
-    """
-    for module in model.modules():
-        own = list(module.parameters(recurse=False))
-        if isinstance(module, _BatchNorm) and own and not any(p.requires_grad for p in own):
-            module.eval()
-
-
 Measure = Callable[[nn.Module, TensorLoader, Fabric, Bar], dict[str, float]]
 
 
@@ -181,18 +169,25 @@ def measure_labels(
     the loss once confidences are right (Berta et al., arXiv 2501.19195). `note` is called with
     logits and labels, which are finite.
     """
+    names = ("accuracy", "nll", "ece")
     found = predict(model, loader, fabric, bar)
     if not bool(torch.isfinite(found.logits).all()):
-        return dict.fromkeys(("accuracy", "nll", "ece"), math.nan)
+        return dict.fromkeys(names, math.nan)
     if note is not None:
         note(found.logits, found.labels)
     values = evaluate_predictions(logits=found.logits, target=found.labels, splits=False)
-    measured = {name: float(values[name]) for name in ("accuracy", "nll", "ece")}
+    measured = {name: float(values[name]) for name in names}
     if scaled:
         rows = to_float64(found.logits)
         cooled = rows / fit_likelihood(rows, found.labels)
         measured["scaled_nll"] = float(F.cross_entropy(cooled, found.labels))
     return measured
+
+
+_SLOWER = (
+    "Try a lower train.learning_rate, train.warmup_epochs of 1 or more, train.clip_norm of 2 or "
+    "less, or train.precision 32-true."
+)
 
 
 class DivergenceError(RuntimeError):
@@ -322,8 +317,11 @@ class Trainer:
     def _train_mode(self) -> None:
         self.model.train()
         self.step.loss.train()
-        if self.config.freeze:
-            hold_frozen_statistics(self._network)
+        # Running statistics belong to the weights around them: where these stay, they do.
+        for module in self._network.modules() if self.config.freeze else ():
+            own = list(module.parameters(recurse=False))
+            if isinstance(module, _BatchNorm) and own and not any(p.requires_grad for p in own):
+                module.eval()
 
     def _step(self, number: int, batch: Any, rate: float) -> tuple[Tensor, Totals]:
         """One optimiser step; the loss, detached, and what the log gets."""
@@ -362,64 +360,55 @@ class Trainer:
             return
         where = f"epoch {epoch + 1}, step {number + 1} (learning rate {rate:.3g})"
         what = f"the loss is {float(loss)} at {where}"
-        if epoch == 0 and number == 0:
-            raise DivergenceError(
-                f"{what} with {_name_of(self.step.loss)}. Nothing was learned before this step, so "
-                "no rate is to blame: look at what the loss computes, at the images and labels, at "
-                "weights that the network started from, and at train.precision."
-            )
-        raise self._diverged(what)
-
-    def _diverged(self, what: str) -> DivergenceError:
-        return DivergenceError(
-            f"{what} with {_name_of(self.step.loss)}. Try a lower train.learning_rate, "
-            "train.warmup_epochs of 1 or more, train.clip_norm of 2 or less, or train.precision "
-            "32-true."
+        if epoch or number:
+            raise self._diverged(what)
+        raise self._diverged(
+            what,
+            "Nothing was learned before this step, so no rate is to blame: look at what the loss "
+            "computes, at the images and labels, at weights that the network started from, and at "
+            "train.precision.",
         )
+
+    def _diverged(self, what: str, advice: str = _SLOWER) -> DivergenceError:
+        # A user's function by the name that a study has for it, a module by its class.
+        name = getattr(self.step.loss, "name", type(self.step.loss).__name__)
+        return DivergenceError(f"{what} with {name}. {advice}")
 
     def _end_epoch(self) -> None:
         for module in self.step.loss.modules():
-            end_epoch: Any = getattr(module, "end_epoch", None)
-            if end_epoch is not None:
-                end_epoch()
+            if (end_epoch := getattr(module, "end_epoch", None)) is not None:
+                cast(Any, end_epoch)()
 
     def _judge(self, epoch: int, bar: Bar) -> dict[str, float]:
         """Validate the weights that would predict now, and keep them where they are the best."""
         self.averaged.after_epoch(self._network, epoch)
+        if self.validation_loader is None:
+            return {}
         with self.averaged.predicting(self._network):
-            values = self._validate(epoch, bar)
+            found = self.measure(self.model, self.validation_loader, self.fabric, bar)
+            if not all(map(math.isfinite, found.values())):
+                raise self._diverged(f"the logits are not finite after epoch {epoch + 1}")
+            values = {f"validation_{name}": value for name, value in found.items()}
             self.averaged.judge(self._network, epoch, values)
         return values
 
+    @torch.no_grad()
     def _choose_weights(self) -> None:
         """End with the weights that predict, and write down which they are."""
         said = self.averaged.finish(self._network)
         if self.config.swa is not None and has_statistics(self._network):
-            self._renew_statistics()
+            # One more pass over the training set, without any step.
+            epoch = self.config.epochs
+            self._train_mode()
+            self.step.loss.eval()
+            torch.manual_seed(fold_seed(self.seed, "epoch", epoch, self.fabric.global_rank))
+            self.train_loader.set_epoch(epoch)
+            with renewing_statistics(self._network):
+                for number, batch in enumerate(self.train_loader):
+                    self.step(self.model, number, self.step.prepare(number, batch))
         # Where nothing was averaged or chosen, the last epoch's weights need no record.
         if self.fabric.is_global_zero and (self.config.best or self.averaged.count):
             write_json(self.run.training / KEPT, said)
-
-    @torch.no_grad()
-    def _renew_statistics(self) -> None:
-        """One more pass over the training set, without any step."""
-        self._train_mode()
-        self.step.loss.eval()
-        torch.manual_seed(
-            fold_seed(self.seed, "epoch", self.config.epochs, self.fabric.global_rank)
-        )
-        self.train_loader.set_epoch(self.config.epochs)
-        with renewing_statistics(self._network):
-            for number, batch in enumerate(self.train_loader):
-                self.step(self.model, number, self.step.prepare(number, batch))
-
-    def _validate(self, epoch: int, bar: Bar) -> dict[str, float]:
-        if self.validation_loader is None:
-            return {}
-        values = self.measure(self.model, self.validation_loader, self.fabric, bar)
-        if not all(math.isfinite(value) for value in values.values()):
-            raise self._diverged(f"the logits are not finite after epoch {epoch + 1}")
-        return {f"validation_{name}": value for name, value in values.items()}
 
     def _save(self, epoch: int) -> None:
         if self.fabric.is_global_zero:
@@ -433,8 +422,3 @@ class Trainer:
             )
             save_checkpoint(self.run.checkpoint, state)
         self.fabric.barrier()
-
-
-def _name_of(loss: nn.Module) -> str:
-    """A user's function by the name that a study has for it, a module by its class."""
-    return str(getattr(loss, "name", type(loss).__name__))
