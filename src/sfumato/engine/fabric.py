@@ -1,7 +1,6 @@
 """Lightning's Fabric, without the seconds that its import would take.
 
-It imports torchmetrics, and with it much of torchvision, SciPy and whatever else that finds, only
-to read its version. Every worker process would pay for that.
+Only to read its version it imports torchmetrics, and with it much of torchvision and SciPy.
 """
 
 from __future__ import annotations

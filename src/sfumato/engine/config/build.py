@@ -59,7 +59,6 @@ def build_loss(
     class_weight: Tensor | None = None,
     copies: TrainCopies | None = None,
 ) -> nn.Module:
-    """The loss module, told what it asks for."""
     whole: dict[str, Any] = {} if copies is None else {"reduction": "none"}
     loss = build_component(
         "loss",
@@ -121,13 +120,9 @@ class FunctionLoss(nn.Module):
             )
         super().__init__()
         self.forward = function  # its own signature tells whether it takes an index
-        self.name = _name_of(function)
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    inner = function.func if isinstance(function, partial) else function
-    named = inner if hasattr(inner, "__qualname__") else type(inner)
-    return f"{named.__module__}:{named.__qualname__}"
+        inner = function.func if isinstance(function, partial) else function
+        named = inner if hasattr(inner, "__qualname__") else type(inner)
+        self.name = f"{named.__module__}:{named.__qualname__}"
 
 
 @dataclass(frozen=True)
@@ -160,16 +155,18 @@ def build_network(spec: Spec, shape: DataShape) -> nn.Module:
     return network
 
 
+_DOWNLOADS = ("pretrained", "weights_backbone")
+
+
 def without_weights(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The same network from scratch: no file is read, nothing is downloaded."""
-    sources = ("weights", "weights_digest", "pretrained", "weights_backbone")
+    sources = ("weights", "weights_digest", *_DOWNLOADS)
     return {key: value for key, value in spec.items() if key not in sources}
 
 
 def without_download(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The same network, from its file of weights or from scratch."""
-    downloads = ("pretrained", "weights_backbone")
-    return {key: value for key, value in spec.items() if key not in downloads}
+    return {key: value for key, value in spec.items() if key not in _DOWNLOADS}
 
 
 def build_augmentation(spec: Spec | None) -> BatchAugment | None:
@@ -184,7 +181,6 @@ def build_labels(spec: Spec | None, *, num_classes: int) -> ObjectnessLabels | L
 def build_inputs(
     spec: Spec | None, *, num_classes: int, statistics: Statistics
 ) -> TransformBatch | None:
-    """The input smoothing that a spec names."""
     if spec is None:
         return None
     mean, std = statistics
@@ -207,7 +203,6 @@ class BatchTransform:
         return (images, target) if self.mollify is None else self.mollify(images, target)
 
     def mix(self, images: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Mix samples of the batch, where the recipe does."""
         if self.recipe is None:
             return images, target
         return self.recipe.mix(images, target, num_classes=self.num_classes)
@@ -225,32 +220,23 @@ def batch_transform(
 
 def build_fabric(train: TrainConfig) -> Fabric:
     """Fabric as a `train` section describes it; nothing is started yet."""
-    _check_accelerator(train.accelerator)
-    return Fabric(
-        accelerator=train.accelerator,
-        devices=train.devices,
-        strategy=_strategy(train),
-        precision=train.precision,
-        num_nodes=train.num_nodes,
-    )
-
-
-def _check_accelerator(name: str) -> None:
+    name, strategy = train.accelerator, train.strategy
     found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not found.get(name, True) or (name == "gpu" and not any(found.values())):
         raise ValueError(
             f"accelerator: {name} is not available, PyTorch finds no such device here. Say cpu, or "
             "auto, which takes what there is"
         )
-
-
-def _strategy(train: TrainConfig) -> str:
-    """Plain DDP starts its processes itself, instead of giving the whole command once more.
-
-    Under torchrun and srun the processes are there already.
-    """
+    # Plain DDP starts its processes itself, instead of giving the whole command once more. Under
+    # torchrun and srun they are there already.
     several = isinstance(train.devices, int) and train.devices > 1 and train.num_nodes == 1
     started = "TORCHELASTIC_RUN_ID" in os.environ or "SLURM_STEP_ID" in os.environ
-    if several and not started and train.strategy in ("auto", "ddp"):
-        return "ddp_spawn"
-    return train.strategy
+    if several and not started and strategy in ("auto", "ddp"):
+        strategy = "ddp_spawn"
+    return Fabric(
+        accelerator=name,
+        devices=train.devices,
+        strategy=strategy,
+        precision=train.precision,
+        num_nodes=train.num_nodes,
+    )

@@ -1,9 +1,8 @@
 """The table of components: everything that a study can name, and a user's own by import path.
 
 docs/extending.md has the protocols of a user's own with an example of each. Such a component is a
-callable that gets its parameters and whatever it asks for of what the run supplies, and gives the
-thing itself; a loss, an input smoothing, labels and an evaluation may also be the function itself,
-told by the names of its parameters.
+callable that gets its parameters and what it asks for of the run, and gives the thing itself; or
+the function itself, told by the names of its parameters.
 """
 
 from __future__ import annotations
@@ -62,14 +61,10 @@ SUPPLIED: Mapping[Named, tuple[str, ...]] = {
     "perturbations": ("images", "name", "generator"),
 }
 
+_IMAGES_AND_PIXELS: tuple[Task, ...] = ("classify", "segment")
 OWN_TASKS: Mapping[Named, tuple[Task, ...]] = {
-    "data": ("classify", "segment"),
-    "model": ("classify", "segment"),
-    "loss": ("classify", "segment"),
-    "augment": ("classify", "segment"),
-    "inputs": ("classify",),
-    "labels": ("classify",),
-    "own": ("classify",),
+    **dict.fromkeys(("data", "model", "loss", "augment"), _IMAGES_AND_PIXELS),
+    **dict.fromkeys(("inputs", "labels", "own"), ("classify",)),
 }
 
 # Handed to a part that asks for it; never set in a study.
@@ -106,16 +101,12 @@ class Component:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """Parameters that a user may set."""
         found = parameters(self.build, supplied=self.supplied)
         return dict(list(found.items())[1:]) if self.is_family else found
 
     @property
     def supplied(self) -> tuple[str, ...]:
-        """Parameters from the run: `image_size` too, unless a network asks for `data_size` besides.
-
-        Then it is the user's, to resize the images to.
-        """
+        """Parameters from the run: `image_size` is the user's if a network asks for `data_size`."""
         if self.is_own:
             return OWN_SUPPLIED.get(self.kind, ())
         names = SUPPLIED.get(self.kind, ())
@@ -214,17 +205,13 @@ def combined(
             f"fidelity of loss 'combined' can't be {fidelity!r}, which remembers each sample; "
             "name it as the loss itself"
         )
-    return labels.CombinedLoss(
-        term, {name: _penalty(name, options) for name, options in (penalties or {}).items()}
-    )
-
-
-def _penalty(name: str, options: Mapping[str, Any]) -> tuple[float, Callable[..., Tensor]]:
-    given = dict(options)
-    weight = given.pop("weight", 1.0)
-    spec: Spec = {"name": name, **given}
-    found = resolve(spec, PENALTIES, "penalty", supplied=_SUPPLIED)
-    return weight, partial(found.build, **found.params)
+    built = {}
+    for name, options in (penalties or {}).items():
+        spec = {"name": name, **options}
+        weight = spec.pop("weight", 1.0)
+        found = resolve(spec, PENALTIES, "penalty", supplied=_SUPPLIED)
+        built[name] = weight, partial(found.build, **found.params)
+    return labels.CombinedLoss(term, built)
 
 
 def mollify(
@@ -254,19 +241,8 @@ def mollify(
         labels: `smooth` (the paper's), `temper`, or `keep` for labels as they are.
         blur_decay: of blurred images, `power` (t^k), or `png` for the bits that an image loses.
     """
-    return Mollify(
-        num_classes,
-        modes=modes,
-        alpha=alpha,
-        beta=beta,
-        noise_k=noise_k,
-        blur_k=blur_k,
-        labels=labels,
-        blur_decay=blur_decay or "power",
-        mean=mean,
-        std=std,
-        standardised=True,
-    )
+    options = {**locals(), "blur_decay": blur_decay or "power"}
+    return Mollify(**options, standardised=True)
 
 
 # Policies and mixing are for single labels; a detector only flips, which `basic` can.
@@ -353,12 +329,7 @@ def components(kind: Named, task: Task | None = None) -> dict[str, Component]:
 
 
 def find_component(kind: Named, name: str) -> Component:
-    """The part of this name: a line of the table, a member of a family, or a user's own.
-
-    Example:
-        >>> find_component("model", "torchvision:fcn_resnet50").tasks
-        ('segment',)
-    """
+    """The part of this name: a line of the table, a member of a family, or a user's own."""
     return _named(kind, name)[name]
 
 
@@ -384,20 +355,20 @@ def resolve_component(kind: Named, spec: Spec, task: Task | None = None) -> Reso
     # "Unknown option" would not say that the option is for images.
     if kind == "model" and chosen is not None and chosen.takes("vocabulary_size"):
         _refuse_feature_maps(chosen, spec)
-    if not is_own(kind, name):
+    if chosen is None or not chosen.is_own:
         hint = ", or name your own as package.module:Name" if kind in OWN_TASKS else ""
         return resolve(
             spec, table, kind, supplied=supplied, hint=hint, meant=_meant(kind, name, table)
         )
     given = dict(spec) if isinstance(spec, Mapping) else {"name": spec}
     # The configuration of a past run has the digest of the code that it ran.
-    said, digest = given.pop(DIGEST, None), found[str(name)].source_digest
+    said, digest = given.pop(DIGEST, None), chosen.source_digest
     if said not in (None, digest):
         raise ValueError(
             f"{kind} {name!r}: its code has changed since this run was planned (its digest is "
             f"{digest}, not {said}). Start the study again: a changed part is a new run"
         )
-    hint = hint_of_a_batch(kind, table[str(name)]) if name in table else ""
+    hint = hint_of_a_batch(kind, chosen.build) if chosen.name in table else ""
     checked = resolve(given, table, kind, supplied=supplied, hint_missing=hint)
     return dataclasses.replace(checked, source_digest=digest)
 
@@ -461,19 +432,14 @@ def _named(kind: Named, name: Any) -> dict[str, Component]:
     for family in [part for part in found.values() if part.is_family]:
         del found[family.name]
         if isinstance(name, str) and name.startswith(family.prefix):
-            members[name] = _member(family, name)
+            inner = name.removeprefix(family.prefix)
+            task: Task = "segment" if is_segmentation_model(inner) else "classify"
+            member = partial(family.build, inner)
+            members[name] = dataclasses.replace(family, name=name, build=member, tasks=(task,))
     if is_own(kind, name):
         build, digest = import_component(kind, name)
-        members[name] = Component(
-            kind, name, build, OWN_TASKS[kind], is_own=True, source_digest=digest
-        )
+        members[name] = Component(kind, name, build, OWN_TASKS[kind], True, digest)
     return {**found, **members}
-
-
-def _member(family: Component, name: str) -> Component:
-    inner = name.removeprefix(family.prefix)
-    task: Task = "segment" if is_segmentation_model(inner) else "classify"
-    return dataclasses.replace(family, name=name, build=partial(family.build, inner), tasks=(task,))
 
 
 def import_component(kind: Named, name: str) -> tuple[Callable[..., Any], str | None]:
@@ -499,15 +465,14 @@ def import_component(kind: Named, name: str) -> tuple[Callable[..., Any], str | 
 
 def is_of_a_batch(kind: Named, build: Callable[..., Any]) -> bool:
     """Tell whether a callable is the component itself, as a loss of logits and target."""
-    asked = inspect.signature(build).parameters
-    return kind in _OF_A_BATCH and all(name in asked for name in _OF_A_BATCH[kind])
+    return kind in _OF_A_BATCH and {*_OF_A_BATCH[kind]} <= {*inspect.signature(build).parameters}
 
 
 def hint_of_a_batch(kind: Named, build: Callable[..., Any]) -> str:
     """Say that a function which lacks a parameter may be meant as the component itself."""
-    if kind not in _OF_A_BATCH or not inspect.isfunction(build):
+    names = _OF_A_BATCH.get(kind, ())
+    if not names or not inspect.isfunction(build):
         return ""
-    names = _OF_A_BATCH[kind]
     called = "arguments" if len(names) > 1 else "argument"
     return f". If it works on batches itself, its {called} must be called {' and '.join(names)}"
 
@@ -543,31 +508,26 @@ def _network(build: Callable[..., Any]) -> Callable[..., Any]:
 def _data_source(build: Callable[..., Any]) -> Callable[..., Any]:
     """A loader of `DataSplits` around a user's data set, with our options of how it is divided."""
     asked = parameters(build)
-    part = next((key for key in ("train", "split") if _selects_split(asked.get(key))), None)
+    # The parameter that says which split is wanted, as torchvision's sets have it.
+    train, split = asked.get("train"), asked.get("split")
+    part: dict[str, tuple[Any, Any]] = {}
+    if train is not None and (train.annotation is bool or isinstance(train.default, bool)):
+        part = {"train": (True, False)}
+    elif split is not None and split.default == "train":
+        part = {"split": ("train", "test")}
     options = {key: each for key, each in _SPLITTING.items() if key not in asked}
 
     def load(**given: Any) -> Any:
         splitting = {key: given.pop(key) for key in options if key in given}
         make = partial(build, **given)
-        if part is None:
-            return as_splits(make(), **splitting)
-        values = {"train": (True, False), "split": ("train", "test")}[part]
-        return as_splits(tuple(make(**{part: value}) for value in values), **splitting)
+        for key, values in part.items():
+            return as_splits(tuple(make(**{key: value}) for value in values), **splitting)
+        return as_splits(make(), **splitting)
 
-    merged = [each for key, each in asked.items() if key != part] + list(options.values())
+    merged = [each for key, each in asked.items() if key not in part] + list(options.values())
     load.__signature__ = _by_name(merged)  # type: ignore[attr-defined]
     return load
 
 
 def _by_name(asked: Iterable[inspect.Parameter]) -> inspect.Signature:
-    """A signature of these parameters, all given by their names."""
     return inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in asked])
-
-
-def _selects_split(parameter: inspect.Parameter | None) -> bool:
-    """Tell whether a parameter says which split is wanted, as torchvision's sets have it."""
-    if parameter is None:
-        return False
-    if parameter.name == "train":
-        return parameter.annotation is bool or isinstance(parameter.default, bool)
-    return parameter.default == "train"

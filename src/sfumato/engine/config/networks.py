@@ -51,7 +51,6 @@ class NewHeadWarning(UserWarning):
 def with_weights(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
     """`build` with two more options: `weights`, a file, and `weights_digest`, of its content.
 
-    Options are read from signatures, so that all networks get them in one place.
     A final layer for other classes is left out, and said; a file of other content is an error.
     """
     own = inspect.signature(build, eval_str=True)
@@ -64,8 +63,16 @@ def with_weights(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
         **options: Any,
     ) -> nn.Module:
         network = build(*positional, **options)
-        if weights is not None:
-            _load(network, weights, weights_digest)
+        if weights is None:
+            return network
+        check_file_digest(weights, weights_digest)
+        if left_out := fit_weights(network, read_weights(weights), weights):
+            warnings.warn(
+                f"weights {weights}: {', '.join(left_out)} are for another number of classes and "
+                "start anew",
+                NewHeadWarning,
+                stacklevel=2,
+            )
         return network
 
     signature = own.replace(parameters=[*own.parameters.values(), *_OPTIONS])
@@ -74,31 +81,22 @@ def with_weights(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
 
 
 def with_digest(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A network's spec with the digest of its weights, unless it says one, as past runs do."""
-    if spec["name"].startswith(ONNX):
-        return _with_file_digest(spec)
-    weights, digest = spec.get("weights"), spec.get("weights_digest")
-    if weights is None and digest is not None:
+    """A network's spec with the digest of its file, unless it says one, as past runs do."""
+    name, weights, key = spec["name"], spec.get("weights"), "weights_digest"
+    is_onnx = name.startswith(ONNX)  # a file as a whole
+    if is_onnx:
+        weights, key = Path(name.removeprefix(ONNX)).expanduser(), "file_digest"
+    if weights is None and spec.get(key) is not None:
         raise ValueError("weights_digest is of the file that weights names: say weights too")
-    if weights is None or digest is not None:
+    if weights is None or spec.get(key) is not None:
         return dict(spec)
     file = Path(weights)
     if not file.is_file():
-        hint = ""
-        if "pretrained" in spec or ":" in spec["name"]:
+        what, hint = "" if is_onnx else "weights of ", ""
+        if not is_onnx and ("pretrained" in spec or ":" in name):
             hint = "; for weights that a library publishes say pretrained: NAME, as IMAGENET1K_V1"
-        raise ValueError(f"weights of model {spec['name']!r}: no such file: {weights}{hint}")
-    return {**spec, "weights_digest": file_digest(file)}
-
-
-def _with_file_digest(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A network that is a file as a whole."""
-    file = Path(spec["name"].removeprefix(ONNX)).expanduser()
-    if "file_digest" in spec:
-        return dict(spec)
-    if not file.is_file():
-        raise ValueError(f"model {spec['name']!r}: no such file: {file}")
-    return {**spec, "file_digest": network_digest(file)}
+        raise ValueError(f"{what}model {name!r}: no such file: {weights}{hint}")
+    return {**spec, key: network_digest(file) if is_onnx else file_digest(file)}
 
 
 def network_digest(file: Path) -> str:
@@ -134,18 +132,6 @@ def check_file_digest(
         raise ValueError(
             f"{name} has the digest {found}, but the run is named after {digest}: the "
             "file has changed. Bring the old one back, or start the study anew with this one"
-        )
-
-
-def _load(network: nn.Module, weights: str, digest: str | None) -> None:
-    check_file_digest(weights, digest)
-    left_out = fit_weights(network, read_weights(weights), weights)
-    if left_out:
-        warnings.warn(
-            f"weights {weights}: {', '.join(left_out)} are for another number of classes and "
-            "start anew",
-            NewHeadWarning,
-            stacklevel=3,
         )
 
 

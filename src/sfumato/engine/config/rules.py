@@ -8,7 +8,6 @@ from sfumato.data.dataset import UNLABELLED
 from sfumato.data.load import SOURCES, TEXT_SOURCES
 from sfumato.engine.config.build import batch_transform, build_augmentation
 from sfumato.engine.config.components import (
-    Component,
     components,
     find_component,
     is_own,
@@ -37,59 +36,35 @@ _NEEDS: dict[Task, dict[Kind, str]] = {
 }
 
 
-def _check_served(config: RunConfig) -> None:
-    """Raise where the task can't use a component, and say which ones it can use."""
-    for kind, needed in _NEEDS[config.task].items():
-        spec = getattr(config, kind)
-        tasks = (config.task,) if spec is None else find_component(kind, spec["name"]).tasks
-        require(
-            config.task in tasks,
-            f"task: {config.task} needs {needed}; {kind} may be "
-            f"{' or '.join(components(kind, config.task))}, got {spec and spec['name']}. For that "
-            f"say task: {' or '.join(tasks)}",
-        )
-
-
 def require(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
 
 
 def check_input_kind(config: RunConfig, *, is_text: bool) -> None:
-    """Raise unless every section can use inputs of this kind.
-
-    Known from the configuration for the sources of the table, and for any other source once its
-    data is loaded.
-    """
-    model = find_component("model", config.model["name"])
-    if not is_text:
-        require(
-            not _reads_texts(model),
-            f"model {model.name} reads texts, and data {config.data['name']} has images: choose "
-            "another network",
-        )
-        return
-    networks = " or ".join(name for name, part in components("model").items() if _reads_texts(part))
+    """Raise unless every section can use inputs of this kind, which only the data may tell."""
+    model, data = find_component("model", config.model["name"]), config.data["name"]
+    readers = [n for n, part in components("model").items() if part.takes("vocabulary_size")]
+    reads_texts = model.takes("vocabulary_size")
     require(
-        _reads_texts(model) or not model.takes("in_channels"),
-        f"model {model.name} takes images, and data {config.data['name']} has texts: choose "
-        f"{networks}, or your own network of tokens",
+        is_text or not reads_texts,
+        f"model {model.name} reads texts, and data {data} has images: choose another network",
     )
-    for section, does in _pixel_sections(config).items():
+    require(
+        not is_text or reads_texts or not model.takes("in_channels"),
+        f"model {model.name} takes images, and data {data} has texts: choose "
+        f"{' or '.join(readers)}, or your own network of tokens",
+    )
+    for section, (used, does) in _pixel_sections(config).items():
         require(
-            does is None,
-            f"{section} {does}, and data {config.data['name']} has texts: leave it out",
+            not (is_text and used), f"{section} {does}, and data {data} has texts: leave it out"
         )
 
 
-def _reads_texts(model: Component) -> bool:
-    return model.takes("vocabulary_size")
-
-
-def _pixel_sections(config: RunConfig) -> dict[str, str | None]:
-    """Say what each section does to pixels, or None where it is not used."""
+def _pixel_sections(config: RunConfig) -> dict[str, tuple[Any, str]]:
+    """Say of each section whether it is used, and what it does to pixels."""
     wanted = config.evaluate
-    uses = {
+    return {
         "inputs": (config.inputs, "mollifies pixels"),
         "augment": (config.augment, "changes pixels"),
         "standardise": (config.standardise, "standardises pixels"),
@@ -104,17 +79,15 @@ def _pixel_sections(config: RunConfig) -> dict[str, str | None]:
         "evaluate.stored": (wanted.stored, "reads images"),
         "evaluate.context": (wanted.context, "paints over objects in images"),
     }
-    return {section: does if used else None for section, (used, does) in uses.items()}
 
 
 def _check_detect(config: RunConfig) -> None:
-    """Raise unless every section is one that a detector can use."""
     for section in ("labels", "objects", "standardise"):
         require(
             getattr(config, section) is None,
             f"{section} is for task: classify; write the classifier's under classifier:",
         )
-    fields = type(config).model_fields
+    fields, train = type(config).model_fields, config.train
     defaults = {
         "loss": resolve_component("loss", fields["loss"].default).config,
         "predict": fields["predict"].default,
@@ -131,14 +104,14 @@ def _check_detect(config: RunConfig) -> None:
         not (augment.get("crop") or augment.get("rotation")),
         "task: detect augments with {name: basic, crop: 0} (flips) only",
     )
-    require(config.train.passes == 1, "train.passes is for task: classify")
+    require(train.passes == 1, "train.passes is for task: classify")
     require(
-        config.train.best is None,
+        train.best is None,
         "train.best: a detector is not validated after each epoch; train.ema and train.swa need "
         "no validation",
     )
     require(
-        config.train.head_learning_rate is None,
+        train.head_learning_rate is None,
         "train.head_learning_rate: a detector has several heads; leave it out",
     )
     _check_classifier(config)
@@ -162,7 +135,15 @@ def _check_classifier(config: RunConfig) -> None:
 
 def check_task(config: RunConfig) -> None:
     """Raise unless every section is one that the task of the run can use."""
-    _check_served(config)
+    for kind, needed in _NEEDS[config.task].items():
+        spec = getattr(config, kind)
+        tasks = (config.task,) if spec is None else find_component(kind, spec["name"]).tasks
+        require(
+            config.task in tasks,
+            f"task: {config.task} needs {needed}; {kind} may be "
+            f"{' or '.join(components(kind, config.task))}, got {spec and spec['name']}. For that "
+            f"say task: {' or '.join(tasks)}",
+        )
     checks = {"classify": _check_classify, "segment": _check_segment, "detect": _check_detect}
     checks[config.task](config)
     uses: list[tuple[str, Any, Task]] = [
@@ -177,12 +158,11 @@ def check_task(config: RunConfig) -> None:
     for what, used, task in uses:
         require(not used or config.task == task, f"{what} is for task: {task}")
     _check_untrained(config)
-    _check_ensemble(config)
-    _check_copies(config)
+    _check_members_and_copies(config)
 
 
-def _check_ensemble(config: RunConfig) -> None:
-    members = config.predict.ensemble
+def _check_members_and_copies(config: RunConfig) -> None:
+    members, copies = config.predict.ensemble, config.train.copies
     require(
         members != "seeds",
         "predict.ensemble: seeds means the seeds of a study; for a run by itself name them, as "
@@ -193,20 +173,15 @@ def _check_ensemble(config: RunConfig) -> None:
         "evaluate.ensemble_sizes counts dropout masks; predict.ensemble is measured with 1, 2, ... "
         "of its networks anyway: leave the sizes out",
     )
-
-
-def _check_copies(config: RunConfig) -> None:
-    """Copies are averaged as likelihoods, and must differ."""
-    if config.train.copies is None:
-        return
+    # Copies are averaged as likelihoods, and must differ.
     takers = [each.name for each in components("loss").values() if each.is_negative_log_likelihood]
     require(
-        config.loss["name"] in takers,
+        copies is None or config.loss["name"] in takers,
         "train.copies averages likelihoods: the loss must be "
         f"{' or '.join(takers)}, got {config.loss['name']}",
     )
     require(
-        config.augment is not None or config.inputs is not None,
+        copies is None or config.augment is not None or config.inputs is not None,
         "train.copies needs copies that differ: say augment or inputs",
     )
 
@@ -214,29 +189,26 @@ def _check_copies(config: RunConfig) -> None:
 def _check_untrained(config: RunConfig) -> None:
     """Networks that can't be trained, and runs that train nothing."""
     name, model = config.model["name"], find_component("model", config.model["name"])
+    wanted, frequency = config.evaluate, config.evaluate.frequency
     if name.startswith(ONNX):
         require(
             config.train.epochs == 0,
             f"model {name} can't be trained, an ONNX file is for prediction: say train: "
             "{epochs: 0}",
         )
-        sampled = config.predict.mc_dropout is not None or bool(config.evaluate.ensemble_sizes)
         require(
-            not sampled,
+            config.predict.mc_dropout is None and not wanted.ensemble_sizes,
             f"model {name}: predict.mc_dropout and evaluate.ensemble_sizes need dropout, which an "
             "ONNX file has not",
         )
-        frequency = config.evaluate.frequency
-        attacked = config.evaluate.attacks or (frequency is not None and frequency.attack)
         require(
-            not attacked,
+            not wanted.attacks and (frequency is None or frequency.attack is None),
             f"model {name}: evaluate.attacks and evaluate.frequency.attack need gradients, which "
             "an ONNX file has not",
         )
     elif config.train.epochs == 0 and model.takes("weights"):
-        trained = config.model.get("weights") or config.model.get("pretrained")
         require(
-            bool(trained),
+            bool(config.model.get("weights") or config.model.get("pretrained")),
             f"train.epochs is 0, and model {name} is not trained: give its file, as weights: "
             "network.safetensors, or pretrained: NAME where the library has weights",
         )
@@ -277,44 +249,40 @@ def _check_segment(config: RunConfig) -> None:
 def _check_classify(config: RunConfig) -> None:
     if config.data["name"] in SOURCES:
         check_input_kind(config, is_text=config.data["name"] in TEXT_SOURCES)
-    named = [
-        (f"{key}.{name}", spec)
-        for key in ("also", "ood")
-        for name, spec in getattr(config.evaluate, key).items()
-    ]
-    for name, spec in named:
-        require(
-            "classify" in find_component("data", spec["name"]).tasks
-            and spec["name"] not in TEXT_SOURCES,
-            f"evaluate.{name}: data {spec['name']} has no images with one label each; choose "
-            "another source",
-        )
+    for key in ("also", "ood"):
+        for name, spec in getattr(config.evaluate, key).items():
+            require(
+                "classify" in find_component("data", spec["name"]).tasks
+                and spec["name"] not in TEXT_SOURCES,
+                f"evaluate.{key}.{name}: data {spec['name']} has no images with one label each; "
+                "choose another source",
+            )
     _check_prediction(config)
     _check_targets(config)
 
 
 def _check_prediction(config: RunConfig) -> None:
     """A prediction is made in one way."""
-    averaged = config.predict.mc_dropout is not None or config.predict.ensemble is not None
+    predict, wanted = config.predict, config.evaluate
+    averaged = predict.mc_dropout is not None or predict.ensemble is not None
     for name in ("tta", "feature_clipping"):
         require(
-            not getattr(config.predict, name) or not (averaged or config.evaluate.ensemble_sizes),
+            not getattr(predict, name) or not (averaged or wanted.ensemble_sizes),
             f"predict.{name} goes without predict.mc_dropout, predict.ensemble and "
             "evaluate.ensemble_sizes: choose one of them",
         )
     require(
-        config.predict.tta is None or config.data["name"] not in TEXT_SOURCES,
+        predict.tta is None or config.data["name"] not in TEXT_SOURCES,
         "predict.tta flips, shifts and blurs images; texts have none",
     )
     require(
-        config.predict.tta is None or not config.evaluate.ood,
+        predict.tta is None or not wanted.ood,
         "evaluate.ood scores the passes of a network, which predict.tta makes of changed copies: "
         "choose one of them",
     )
+    is_onnx = config.model["name"].startswith(ONNX)
     require(
-        not config.model["name"].startswith(ONNX)
-        or not config.evaluate.ood
-        or config.evaluate.ood_features is False,
+        not (is_onnx and wanted.ood) or wanted.ood_features is False,
         "evaluate.ood measures distances of features, which an ONNX file does not give: say "
         "ood_features: false",
     )

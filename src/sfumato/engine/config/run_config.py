@@ -130,21 +130,14 @@ class RunConfig(Strict):
         return recipe.model_dump(mode="json")
 
 
-# They read the weights and never change them; every other section decides the weights.
-AFTER_TRAINING = ("predict", "evaluate")
-
-
 def training_content(config: RunConfig) -> dict[str, Any]:
-    """All of a configuration that decides the weights: what names the directory of a training.
-
-    Those of an ensemble are the weights of all its members.
-    """
-    content = config.model_dump(mode="json", exclude=set(AFTER_TRAINING))
+    """All that decides the weights, of an ensemble all members': the name of a training."""
+    # These two sections read the weights and never change them.
+    content = config.model_dump(mode="json", exclude={"predict", "evaluate"})
     if config.predict.ensemble is not None:
         content["ensemble"] = config.predict.ensemble
     return content
 
 
 def training_name(config: RunConfig) -> str:
-    """The name of a training's directory."""
     return content_hash(training_content(config))

@@ -39,24 +39,19 @@ _ABBREVIATED = {"lr": "learning_rate", "wd": "weight_decay", "amp": "precision"}
 def explain(kind: type[BaseModel], item: Mapping[str, Any]) -> str:
     """One mistake: where it is, what is wrong, and what came."""
     location = [str(part) for part in item["loc"]]
-    return ": ".join(part for part in (".".join(location), _wrong(kind, location, item)) if part)
-
-
-def _wrong(kind: type[BaseModel], location: list[str], item: Mapping[str, Any]) -> str:
+    message = str(item["msg"]).removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         allowed = sorted(_model_at(kind, location[:-1]).model_fields)
         word = _ABBREVIATED.get(location[-1], location[-1])
         near = difflib.get_close_matches(word, allowed, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        return f"unknown key; {hint}allowed keys: {', '.join(allowed)}"
-    if item["type"] == "missing":
-        return "this key is required"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "value_error":
-        return message
-    if item["type"] in _PLAIN:
-        message = _PLAIN[item["type"]](item.get("ctx", {}))
-    return f"{message}, got {item['input']!r} ({type(item['input']).__name__})"
+        message = f"unknown key; {hint}allowed keys: {', '.join(allowed)}"
+    elif item["type"] == "missing":
+        message = "this key is required"
+    elif item["type"] != "value_error":
+        plain = _PLAIN.get(item["type"], lambda _: message)(item.get("ctx", {}))
+        message = f"{plain}, got {item['input']!r} ({type(item['input']).__name__})"
+    return ": ".join(part for part in (".".join(location), message) if part)
 
 
 def _model_at(kind: type[BaseModel], location: list[str]) -> type[BaseModel]:
@@ -176,12 +171,10 @@ class TrainConfig(Strict):
 
     @model_validator(mode="after")
     def _one_way_to_keep_weights(self) -> TrainConfig:
-        if self.swa is None:
-            return self
-        if 0 < self.epochs < self.swa:
+        if self.swa is not None and 0 < self.epochs < self.swa:
             raise ValueError(f"swa ({self.swa}) must be at most epochs ({self.epochs})")
         for name in ("ema", "best"):
-            if getattr(self, name) is not None:
+            if self.swa is not None and getattr(self, name) is not None:
                 raise ValueError(
                     f"swa is a mean over the last {self.swa} epochs, {name} keeps other weights: "
                     "choose one of them"
@@ -308,7 +301,6 @@ class AttackConfig(Strict):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments that its function is called with."""
         return self.model_dump(exclude={"name"})
 
     def describe(self) -> str:
@@ -447,13 +439,11 @@ class EvaluateConfig(Strict):
     @model_validator(mode="after")
     def _comparable(self) -> EvaluateConfig:
         """AlexNet was measured on the benchmark's types, of which at least one is needed."""
-        if self.alexnet is None:
-            return self
-        names = self.corruption_names
-        if not names:
-            raise ValueError("alexnet compares corrupted images: give corruptions, such as all")
-        for name in names:
-            alexnet_scores(self.alexnet, "error", names=[name])
+        if self.alexnet is not None:
+            if not self.corruption_names:
+                raise ValueError("alexnet compares corrupted images: give corruptions, such as all")
+            for name in self.corruption_names:
+                alexnet_scores(self.alexnet, "error", names=[name])
         return self
 
     @property
@@ -463,18 +453,15 @@ class EvaluateConfig(Strict):
 
     @property
     def temperatures(self) -> tuple[Literal["nll", "ece"], ...]:
-        """By what temperatures are chosen."""
         if self.temperature == "both":
             return ("nll", "ece")
-        if self.temperature == "ece":
-            return ("ece",)
-        return ("nll",) if self.temperature else ()
+        if not self.temperature:
+            return ()
+        return ("ece",) if self.temperature == "ece" else ("nll",)
 
     @property
     def stored_folders(self) -> list[str]:
-        if self.stored is None:
-            return []
-        return [self.stored] if isinstance(self.stored, str) else self.stored
+        return [self.stored] if isinstance(self.stored, str) else self.stored or []
 
     @property
     def corruption_names(self) -> tuple[str, ...]:

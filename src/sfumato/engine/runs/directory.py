@@ -44,8 +44,6 @@ from sfumato.ops.library import kernel_level
 
 @dataclass(frozen=True)
 class EpochRecords:
-    """The records of a training's epochs, in the log of its directory."""
-
     training: Path
 
     @property
@@ -58,12 +56,7 @@ class EpochRecords:
 
     def read(self) -> list[dict[str, Any]]:
         """The records that are whole, in the order of the epochs."""
-        if not self.path.exists():
-            return []
-        # A line that another process is still writing has no end yet.
-        lines = self._content().splitlines(keepends=True)
-        found = [_record(line) for line in lines if line.endswith(b"\n")]
-        return [record for record in found if record is not None]
+        return [record for record in self._read() if record is not None]
 
     def rewind(self, epoch: int) -> None:
         """Keep the records of finished epochs only, so that a resumed log has none twice."""
@@ -73,24 +66,26 @@ class EpochRecords:
     def repair(self) -> None:
         """Set an unreadable log aside and keep the records that can be read."""
         records = self.read()
-        whole = self._content().rpartition(b"\n")[0] if self.path.exists() else b""
-        lost = len(whole.splitlines()) - len(records)
-        if lost:
+        if lost := len(self._read()) - len(records):
             set_aside(
                 self.path,
                 f"the curves and times of {lost} epochs are lost, the weights are not affected",
             )
             self._write(records)
 
-    def _content(self) -> bytes:
-        return read_bytes(self.path, within=self.training, most=MOST_JSON)
+    def _read(self) -> list[dict[str, Any] | None]:
+        """The record of each line, None of an unreadable one."""
+        if not self.path.exists():
+            return []
+        content = read_bytes(self.path, within=self.training, most=MOST_JSON)
+        # A line that another process is still writing has no end yet.
+        return [_record(line) for line in content.rpartition(b"\n")[0].splitlines()]
 
     def _write(self, records: Sequence[Mapping[str, Any]]) -> None:
         write_text(self.path, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """A line of the log; None where it is unreadable."""
     try:
         record = json.loads(line)
     except ValueError:
@@ -117,9 +112,8 @@ class Predictions:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """The files of one run, wherever they lie.
+    """The files of one run; where `metrics.json` exists, it is finished and is not touched again.
 
-    `metrics.json` is written last: where it exists, the run is finished and is not touched again.
     A directory without a pointer to a training holds its own (as the first version wrote them).
     """
 
@@ -151,10 +145,8 @@ class RunDirectory:
         """Write the configuration, the training that it belongs to, and where that is."""
         name = content_hash(training)
         # Runs that predict alike share their predictions, under the name of `predict`.
-        write_json(
-            self.path / _POINTER,
-            {"training": name, "predictor": content_hash(config["predict"])},
-        )
+        pointer = {"training": name, "predictor": content_hash(config["predict"])}
+        write_json(self.path / _POINTER, pointer)
         write_yaml(self.path / "config.yaml", config)
         write_yaml(self.path.parent / TRAININGS / name / "config.yaml", training)
 
@@ -166,8 +158,7 @@ class RunDirectory:
     ) -> None:
         """Finish the run: its log and its cost, then the metrics.
 
-        Args:
-            training_seconds: of networks that other trainings have logged.
+        `training_seconds` are of networks that other trainings have logged.
         """
         if self.finished:
             raise FileExistsError(f"{self.path} is a finished run; it is never overwritten")
@@ -183,10 +174,7 @@ class RunDirectory:
         (self.path / "error.txt").unlink(missing_ok=True)
 
     def set_aside_damage(self) -> None:
-        """Set unreadable files of a finished run aside; it then counts as unfinished.
-
-        It is measured anew from its training, which computes only what is unreadable there too.
-        """
+        """Set unreadable files of a finished run aside; it is measured anew from its training."""
         if not self.finished:
             return
         again = "the run is measured anew"
@@ -196,45 +184,32 @@ class RunDirectory:
             (self.path / "metrics.json").rename(self.path / "metrics.json.before")
 
     def log(self) -> list[dict[str, Any]]:
-        """The record of each epoch of the training."""
         return self.records.read()
 
     def metrics(self) -> dict[str, Any]:
         return read_json(self.path / "metrics.json", within=self.path)
 
     def write_skipped(self, skipped: Mapping[str, str]) -> None:
-        """List the images that were left out because they can't be decoded, if there are any.
-
-        `write_metrics` counts them in `metrics.json`.
-        """
-        if not skipped:  # nor are there any of a run that failed before files were mended
-            (self.path / _SKIPPED).unlink(missing_ok=True)
-            return
-        content = {"count": len(skipped), "images": dict(skipped)}
-        write_json(self.path / _SKIPPED, content)
+        """List the images that can't be decoded; `write_metrics` counts them in `metrics.json`."""
+        path = self.path / _SKIPPED
+        if skipped:
+            write_json(path, {"count": len(skipped), "images": dict(skipped)})
+        else:  # nor are there any of a run that failed before files were mended
+            path.unlink(missing_ok=True)
 
     def write_error(self, trace: str) -> None:
         """Record why the run failed; a later success removes it."""
         write_text(self.path / "error.txt", trace)
 
     def write_predictions(
-        self,
-        name: str,
-        predictions: Predictions,
-        *,
-        seconds: float | None = None,
-        source: str = "",
+        self, name: str, predictions: Predictions, *, seconds: float | None = None, source: str = ""
     ) -> None:
         """Keep a split's predictions, and how long they took, for every run that predicts so.
 
-        Args:
-            source: names the data, where that is not the data of the training.
+        `source` names the data, where that is not the data of the training.
         """
-        arrays = {
-            "logits": predictions.logits.float().cpu().numpy(),
-            "labels": predictions.labels.cpu().numpy(),
-            "index": predictions.index.cpu().numpy(),
-        }
+        arrays = {key: getattr(predictions, key).cpu().numpy() for key in ("labels", "index")}
+        arrays["logits"] = predictions.logits.float().cpu().numpy()
         if seconds is not None:
             self.write_timing(f"{name}{source}", len(predictions.labels), seconds)
         write_arrays(self._kept_predictions(f"{name}{source}"), arrays)
@@ -260,7 +235,6 @@ class RunDirectory:
         return read_arrays(self.path / "predictions" / f"{name}.npz", within=self.path)
 
     def read_predictions(self, name: str) -> Predictions:
-        """The kept predictions of a split as tensors."""
         arrays = self.predictions(name)
         fields = ("logits", "labels", "index")
         return Predictions(*(torch.from_numpy(arrays[key]) for key in fields))
@@ -273,7 +247,7 @@ class RunDirectory:
         Args:
             name: what it is, for the reader of the directory ("corrupted-fog-3").
             content: everything besides the weights that decides the part's numbers.
-            compute: called where the part is not there; its result must be plain data.
+            compute: gives plain data.
         """
         path = self.training / "parts" / f"{name}-{content_hash(content)}.json"
         values = read_or_set_aside(path, _read_part)
@@ -284,10 +258,7 @@ class RunDirectory:
         return values
 
     def keep_arrays(
-        self,
-        name: str,
-        content: Mapping[str, Any],
-        compute: Callable[[], Arrays],
+        self, name: str, content: Mapping[str, Any], compute: Callable[[], Arrays]
     ) -> Arrays:
         """`keep` for arrays of one number for each image; Args as there."""
         path = self.training / "parts" / f"{name}-{content_hash(content)}.npz"
@@ -347,10 +318,8 @@ def _link(source: Path, target: Path) -> None:
 
 
 def title_of_run(path: Path) -> str:
-    """`method, seed 0` where the study's index names the run, else the directory's name.
-
-    Either may be a link: the folder of runs, to a larger disk, or the run, to where it is needed.
-    """
+    """`method, seed 0` where the study's index names the run, else the directory's name."""
+    # The folder of runs may be a link to a larger disk, or the run to where it is needed.
     for place in (Path(os.path.abspath(path)), Path(os.path.realpath(path))):
         index = place.parent.parent / "study.json"
         entries = index_entries(index.parent) if index.exists() else []
@@ -369,36 +338,27 @@ def training_log(
         yield lambda record: None
         return
     run.records.rewind(start_epoch)
-    board: Any = None
-    if importlib.util.find_spec("tensorboard") is not None:
-        from torch.utils.tensorboard import SummaryWriter
+    if importlib.util.find_spec("tensorboard") is None:
+        yield run.records.append
+        return
+    from torch.utils.tensorboard import SummaryWriter
 
-        board = SummaryWriter(str(run.training / "tensorboard"), purge_step=start_epoch)
+    with SummaryWriter(str(run.training / "tensorboard"), purge_step=start_epoch) as board:
 
-    def write(record: Mapping[str, Any]) -> None:
-        run.records.append(record)
-        if board is not None:
+        def write(record: Mapping[str, Any]) -> None:
+            run.records.append(record)
             for name, value in record.items():
                 if name != "epoch":
                     board.add_scalar(name, value, record["epoch"])
 
-    try:
         yield write
-    finally:
-        if board is not None:
-            board.close()
 
 
 PACKAGES = ("sfumato", "torch", "torchvision", "torchmetrics", "lightning-fabric", "numpy")
 
 
 def environment_facts(fabric: Fabric) -> dict[str, Any]:
-    """Versions, processor, cores, threads, devices and compiled kernels, as plain data.
-
-    Example:
-        >>> sorted(environment_facts(Fabric(accelerator="cpu")))[:3]
-        ['accelerator', 'cores', 'devices']
-    """
+    """Versions, processor, cores, threads, devices and compiled kernels, as plain data."""
     device = fabric.device
     graphics = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
@@ -424,8 +384,6 @@ def _version(package: str) -> str | None:
 
 def _processor() -> str:
     cpu = Path("/proc/cpuinfo")
-    if cpu.exists():
-        for line in cpu.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.exists() else []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())

@@ -15,7 +15,6 @@ from sfumato._core.evaluation_mode import with_attribute
 from sfumato.engine.config.sections import TrainConfig
 
 Weights = dict[str, Tensor]
-_SLOWEST_START = 10  # decay of step t is at most (1 + t) / (10 + t)
 
 
 @dataclass
@@ -46,10 +45,8 @@ class AveragedWeights:
 
         average <- d average + (1 - d) weights,    d = min(decay, (1 + t) / (10 + t))
         """
-        if self.train.ema is None:
-            return
-        decay = min(self.train.ema, (1 + self.count) / (_SLOWEST_START + self.count))
-        self._move(model, 1 - decay)
+        if self.train.ema is not None:
+            self._move(model, 1 - min(self.train.ema, (1 + self.count) / (10 + self.count)))
 
     @torch.no_grad()
     def after_epoch(self, model: nn.Module, epoch: int) -> None:
@@ -60,7 +57,11 @@ class AveragedWeights:
     def _move(self, model: nn.Module, share: float) -> None:
         found = model.state_dict()
         if self.average is None:
-            self.average = {key: _precise(value) for key, value in found.items()}
+            self.average = _copied(model)
+            for key, value in self.average.items():
+                # Small changes must add up: 16 bits would round them away.
+                if value.is_floating_point() and value.element_size() < 4:
+                    self.average[key] = value.float()
         else:
             for key, kept in self.average.items():
                 if kept.is_floating_point():
@@ -75,7 +76,7 @@ class AveragedWeights:
         if self.train.ema is None or self.average is None:
             yield
             return
-        own = {key: value.clone() for key, value in model.state_dict().items()}
+        own = _copied(model)
         model.load_state_dict(self.average)
         try:
             yield
@@ -90,7 +91,7 @@ class AveragedWeights:
         value = values[f"validation_{name}"]
         sign = -1.0 if name == "accuracy" else 1.0
         if not self.record or sign * value < sign * self.record["value"]:
-            self.best = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+            self.best = _copied(model)
             self.record = {"epoch": epoch, "by": name, "value": value}
 
     def finish(self, model: nn.Module) -> dict[str, Any]:
@@ -98,23 +99,16 @@ class AveragedWeights:
         chosen = self.average if self.best is None else self.best
         if chosen is not None:
             model.load_state_dict(chosen)
-        averaged = {"ema": self.train.ema, "swa": self.train.swa}
-        said = {name: value for name, value in averaged.items() if value is not None}
-        epoch = {} if self.record else {"epoch": self.train.epochs - 1}
-        return {**epoch, **self.record, **said}
-
-
-def _precise(value: Tensor) -> Tensor:
-    """A copy that small changes add up in: 16 bits would round them away."""
-    is_half = value.is_floating_point() and value.element_size() < 4
-    return value.float() if is_half else value.clone()
+        said = {
+            name: getattr(self.train, name) for name in ("ema", "swa") if getattr(self.train, name)
+        }
+        return {**(self.record or {"epoch": self.train.epochs - 1}), **said}
 
 
 def renewing_statistics(model: nn.Module) -> AbstractContextManager[None]:
     """Within, passes in training mode make the statistics of batch normalisation anew.
 
-    An average of weights has seen no image: its statistics are means over all batches that the
-    passes show. Layers in evaluation mode, which are frozen, keep theirs.
+    An average of weights has seen no image. Frozen layers, in evaluation mode, keep theirs.
     """
     layers = _learning_norms(model)
     for layer in layers:
@@ -162,11 +156,7 @@ def statistics_held(model: nn.Module) -> AbstractContextManager[None]:
 
 
 class Moment:
-    """All that a pass depends on besides weights and batch, to be gone through once more.
-
-    Random numbers (dropout masks) and what the loss remembers of samples: the second pass sees
-    both as the first one did, and leaves both as the first one left them.
-    """
+    """Random numbers (dropout masks) and the memory of a loss, to go through a pass once more."""
 
     def __init__(self, device: torch.device, loss: nn.Module) -> None:
         self._device = device

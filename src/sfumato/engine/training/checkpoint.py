@@ -69,8 +69,7 @@ _STATE_FIELDS = ("epoch", "optimizer", "loss", "precision", "beside")
 class Checkpoint:
     """All that a run needs to go on after `epoch` finished epochs.
 
-    `model` are the weights in training, after the last epoch those that predict; `beside` is the
-    state of `AveragedWeights`.
+    After the last one `model` are the weights that predict; `beside` is of `AveragedWeights`.
     """
 
     epoch: int
@@ -85,8 +84,7 @@ def save_checkpoint(folder: str | Path, checkpoint: Checkpoint) -> None:
     """Replace the checkpoint in `folder` as a whole: at any moment the old or the new one exists.
 
     A directory can't be renamed onto another one, so the new one is completed beside it, the old
-    one moved away, the new one moved in; `recover_checkpoint` finishes what a crash in between
-    left.
+    one moved away, the new one moved in; `recover_checkpoint` finishes what a crash left.
     """
     folder = Path(folder)
     new, old = _neighbours(folder)
@@ -106,8 +104,16 @@ def save_checkpoint(folder: str | Path, checkpoint: Checkpoint) -> None:
 
 
 def _save_weights(weights: dict[str, Tensor], path: Path) -> None:
+    apart: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for key, value in weights.items():
+        tensor = value.contiguous().cpu()
+        place = tensor.untyped_storage().data_ptr()
+        # The format has every tensor once; tied layers share memory.
+        apart[key] = tensor.clone() if place in seen else tensor
+        seen.add(place)
     try:
-        save_file(_apart(weights), path)
+        save_file(apart, path)
     except SafetensorError as error:
         code = re.search(r"os error (\d+)", str(error))
         if code is None:
@@ -116,24 +122,8 @@ def _save_weights(weights: dict[str, Tensor], path: Path) -> None:
         raise OSError(number, os.strerror(number), str(path)) from error
 
 
-def _apart(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """With a copy of what shares memory, as tied layers do: the format has every tensor once."""
-    apart: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    for key, value in weights.items():
-        tensor = value.contiguous().cpu()
-        place = tensor.untyped_storage().data_ptr()
-        apart[key] = tensor.clone() if place in seen else tensor
-        seen.add(place)
-    return apart
-
-
 def load_checkpoint(folder: str | Path) -> Checkpoint | None:
-    """The checkpoint in `folder`, or None where the run has none yet.
-
-    Raises:
-        UnreadableFileError: one of its files is not whole.
-    """
+    """The checkpoint in `folder`, or None; raises UnreadableFileError where a file is not whole."""
     folder = _readable(Path(folder))
     if not folder.exists():
         return None
@@ -175,10 +165,7 @@ def _readable(folder: Path) -> Path:
 
 
 def restore_checkpoint(folder: Path) -> None:
-    """Make `folder` hold a whole checkpoint or none, before a training goes on from it.
-
-    An unreadable one is set aside: the training begins anew, to the same weights.
-    """
+    """Make `folder` hold a whole checkpoint or none; with none, training begins anew."""
     recover_checkpoint(folder)
     read_or_set_aside(folder, load_checkpoint, "training begins anew")
 
@@ -204,10 +191,6 @@ class NetworkFacts:
     std: tuple[float, ...]
     vocabulary: Vocabulary | None = None
 
-    def preparation(self) -> nn.Module:
-        """Build what prepares images or tokens for the bare network."""
-        return preparation(self.vocabulary, self.in_channels, self.mean, self.std)
-
 
 class TrainedNetwork(nn.Module):
     """A network with the standardisation that it was trained with: images in, logits out.
@@ -215,11 +198,8 @@ class TrainedNetwork(nn.Module):
     One of texts takes tokens: `network(network.facts.vocabulary.encode(["A text."]))`.
 
     Args:
-        network: takes standardised images, (x / 255 - mean) / std for bytes x.
-        facts: what it was made for.
-
-    Attributes:
-        network: the bare network; `mean` and `std` are in `facts`.
+        network: the bare one, which takes standardised images, (x / 255 - mean) / std for bytes.
+        facts: what it was made for, with `mean` and `std`.
 
     Shape:
         images: (N, C, H, W), uint8, or floating point in [0, 1], or tokens (N, T); logits (N, K)
@@ -230,7 +210,7 @@ class TrainedNetwork(nn.Module):
         super().__init__()
         self.network = network
         self.facts = facts
-        self.prepare = facts.preparation()
+        self.prepare = preparation(facts.vocabulary, facts.in_channels, facts.mean, facts.std)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -241,7 +221,6 @@ class TrainedNetwork(nn.Module):
         return cast(Tensor, self.network(self.standardise(images)))
 
     def standardise(self, images: Tensor) -> Tensor:
-        """The images as the bare network takes them."""
         return cast(Tensor, self.prepare(images))
 
 
@@ -272,10 +251,8 @@ def write_network_facts(
     """Keep what `load_network` needs besides configuration and weights in `network.json`."""
     channels, size = image_shape(dataset)
     facts = asdict(NetworkFacts(dataset.classes, channels, size, tuple(mean), tuple(std)))
-    words = dataset.vocabulary
-    if words is None:
-        del facts["vocabulary"]
-    else:
+    del facts["vocabulary"]
+    if (words := dataset.vocabulary) is not None:
         facts["vocabulary"] = {
             "words": words.words,
             "length": words.length,
@@ -291,8 +268,7 @@ def load_network(
     """The trained network of a run, in evaluation mode on the CPU, with its standardisation.
 
     Built from the run's `config.yaml`, `network.json` and its last checkpoint. Nothing is
-    downloaded, also where the configuration started from pretrained weights, and nothing in the
-    directory is changed: it may be somebody else's.
+    downloaded, and nothing in the directory is changed: it may be somebody else's.
 
     Args:
         run: a run's directory, as in `STUDY/runs/HASH`.
@@ -344,10 +320,7 @@ def load_network(
 
 @contextmanager
 def _no_larger_than(weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Stop building a network of far more numbers than the weights that it is built for.
-
-    A line of a stranger's configuration can ask for any number; the weights are there as bytes.
-    """
+    """Stop building a network of far more numbers than its weights, as a stranger may ask for."""
     room, thread = _SPARE_NUMBERS + 4 * sum(map(torch.numel, weights.values())), get_ident()
 
     def count(_module: nn.Module, _name: str, value: nn.Parameter | None) -> None:
@@ -367,9 +340,8 @@ def _no_larger_than(weights: Mapping[str, Tensor]) -> Iterator[None]:
 def read_config(directory: RunDirectory, *, modules: str | Path | None = None) -> RunConfig:
     """The configuration of a run, for what builds its parts again.
 
-    A run's directory may come from a stranger, and a part by import path can be any function of
-    any module: none is imported unless the caller, or the study that is being run, says where
-    the modules are.
+    A run may come from a stranger, and a part by import path can be any function of any module:
+    none is imported unless the caller, or the study that is being run, says where the modules are.
     """
     path = directory.path / "config.yaml"
     if not path.exists():
@@ -387,10 +359,7 @@ def read_config(directory: RunDirectory, *, modules: str | Path | None = None) -
 
 
 def _check_digests(content: Any, path: Path) -> None:
-    """Raise where a run names a file elsewhere, and not the content that it must have.
-
-    Every run records the digest; without it a stranger's run could have any file loaded.
-    """
+    """Raise where a run names a file without the digest of the content that it must have."""
     if not isinstance(content, dict):
         return
     _check_digests(content.get("classifier"), path)

@@ -48,16 +48,12 @@ from sfumato.predictions.scalers import fit_likelihood
 def build_optimizer(
     parameters: Iterable[nn.Parameter], train: TrainConfig
 ) -> torch.optim.Optimizer:
+    rate, decay = train.learning_rate, train.weight_decay
     if train.optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters,
-            lr=train.learning_rate,
-            momentum=train.momentum,
-            nesterov=train.nesterov,
-            weight_decay=train.weight_decay,
-        )
+        options: dict[str, Any] = {"momentum": train.momentum, "nesterov": train.nesterov}
+        return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, **options)
     kind = torch.optim.Adam if train.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=train.learning_rate, weight_decay=train.weight_decay)
+    return kind(parameters, lr=rate, weight_decay=decay)
 
 
 def learning_rate(step: int, steps_per_epoch: int, train: TrainConfig) -> float:
@@ -167,7 +163,7 @@ def measure_labels(
 
     With `scaled` also the NLL after the temperature that suits these labels best: what is left of
     the loss once confidences are right (Berta et al., arXiv 2501.19195). `note` is called with
-    logits and labels, which are finite.
+    finite logits and labels.
     """
     names = ("accuracy", "nll", "ece")
     found = predict(model, loader, fabric, bar)
@@ -196,11 +192,7 @@ class DivergenceError(RuntimeError):
 
 @dataclass
 class Trainer:
-    """Everything that one training needs, put together by the task.
-
-    `measure` is what validation measures after every epoch, where there is a loader for it; a
-    value that is not finite ends the training.
-    """
+    """Everything that one training needs; validation makes its `measure` after every epoch."""
 
     fabric: Fabric
     model: nn.Module
@@ -324,7 +316,6 @@ class Trainer:
                 module.eval()
 
     def _step(self, number: int, batch: Any, rate: float) -> tuple[Tensor, Totals]:
-        """One optimiser step; the loss, detached, and what the log gets."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get(RATE_FACTOR, 1.0)
         batch = self.step.prepare(number, batch)

@@ -22,19 +22,17 @@ def gather_rows(part: Tensor, fabric: Fabric, lengths: Sequence[int] | None = No
         return part
     # Known lengths save asking all processes.
     if lengths is None:
-        lengths = _all_gather(torch.tensor(len(part), device=part.device), fabric).tolist()
+        own = torch.tensor(len(part), device=part.device)
+        lengths = cast(Tensor, fabric.all_gather(own)).tolist()
     # Processes can only exchange tensors of one shape.
     padded = part.new_zeros((max(lengths), *part.shape[1:]))
     padded[: len(part)] = part
-    parts = _all_gather(padded, fabric)
+    parts = cast(Tensor, fabric.all_gather(padded))
     return torch.cat([parts[rank, :length] for rank, length in enumerate(lengths)])
 
 
 def sum_over_processes(part: Tensor, fabric: Fabric) -> Tensor:
-    """Add up the tensors of all processes; a single one's stays where it is.
-
-    Fabric would move it to its device, which may have no float64; Apple's work one at a time.
-    """
+    """Add up the tensors of all processes; a single one's stays where it is, maybe in float64."""
     if fabric.world_size == 1:
         return part
     return cast(Tensor, fabric.all_reduce(part, reduce_op="sum"))
@@ -43,16 +41,12 @@ def sum_over_processes(part: Tensor, fabric: Fabric) -> Tensor:
 def gather_around(part: Tensor, fabric: Fabric, lengths: Sequence[int]) -> Tensor:
     """`gather_rows` in which the rows of this process keep their gradient.
 
-    A loss of the result, times the number of processes, gives after DDP's mean over processes the
-    gradient that one process would have with all rows.
+    A loss of the result, times the number of processes, has after DDP's mean the gradient of one
+    process with all rows.
     """
     rows = list(gather_rows(part.detach(), fabric, lengths).split(list(lengths)))
     rows[fabric.global_rank] = part
     return torch.cat(rows)
-
-
-def _all_gather(part: Tensor, fabric: Fabric) -> Tensor:
-    return cast(Tensor, fabric.all_gather(part))
 
 
 Known = TypeVar("Known")
@@ -66,8 +60,7 @@ def predict_batches(
 ) -> None:
     """Run batch after batch through a model in evaluation mode, without gradients.
 
-    The results are handed to `take` instead of given back one by one: a generator that nobody
-    finishes would leave the model in evaluation mode, and the caller without gradients.
+    `take` gets the results: a generator that nobody finishes would leave these modes on.
     """
     with evaluating(model):
         for inputs, known in batches:

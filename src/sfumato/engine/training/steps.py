@@ -27,7 +27,7 @@ from sfumato.data import (
     with_context,
 )
 from sfumato.data.dataset import Normalise, input_statistics
-from sfumato.data.detection import DetectionBatch, Objects, Target
+from sfumato.data.detection import DetectionBatch, Target
 from sfumato.engine.config.build import (
     BatchTransform,
     TransformBatch,
@@ -49,10 +49,7 @@ Totals = dict[str, tuple[Tensor, Tensor]]
 
 
 def load_splits(spec: Spec, *, fetch: bool = True) -> DataSplits:
-    """The data of a run, which trains on one part, validates on another, tests on the third.
-
-    As `load_data`, and also a user's own by its import path.
-    """
+    """The data of a run, as `load_data` or a user's own; it needs all three parts."""
     # Somebody else may have written the spec.
     if not fetch and isinstance(spec, Mapping) and spec.get("download"):
         spec = {**spec, "download": False}
@@ -138,11 +135,7 @@ def build_objective(
 
 
 def _training_set(train: ArrayDataset, config: RunConfig, mean: tuple[float, ...]) -> ArrayDataset:
-    """The training samples after what the `objects` section does to them, counted from 0.
-
-    A loss that remembers each sample compares it with all others that it was told of: indices of
-    samples that are never trained on must not be among them.
-    """
+    """The samples after what `objects` does to them, counted from 0 for losses with a memory."""
     objects = config.objects
     if objects is not None:
         if objects.single:
@@ -159,10 +152,7 @@ def indexed_loss(loss: nn.Module, logits: Tensor, target: Tensor, index: Tensor)
 
 
 class Step(Protocol):
-    """The way from a batch to a loss, which a task brings to the loop.
-
-    The state of `loss` is in checkpoints, and its modules are told where an epoch ends.
-    """
+    """The way from a batch to a loss, which a task brings to the loop."""
 
     loss: nn.Module
 
@@ -179,19 +169,17 @@ Note = Callable[[Tensor, Tensor], None]
 def validation_notes(loss: nn.Module) -> Note | None:
     """Return a call for logits and labels of each validated batch; None where nobody listens.
 
-    A loss, or a submodule of it, listens by having a method `note_validation(logits, target)`. It
-    is called before `end_epoch`, with all samples at once or batch after batch; with several
-    processes each of them is handed what it has, and the loss brings them together.
+    A loss, or a submodule of it, listens by having a method `note_validation(logits, target)`,
+    called before `end_epoch` with all samples at once or batch after batch, in each process with
+    what it has.
     """
     listeners: list[Any] = [each for each in loss.modules() if hasattr(each, "note_validation")]
-    if not listeners:
-        return None
 
     def note(logits: Tensor, target: Tensor) -> None:
         for each in listeners:
             each.note_validation(logits, target)
 
-    return note
+    return note if listeners else None
 
 
 class SharedStream:
@@ -238,61 +226,56 @@ class LabelStep:
                 module.gathers = False  # `_batch_loss` hands it the samples of all processes
 
     def prepare(self, number: int, batch: Sample) -> Sample:
-        """This process's part of batch `number` after mixing and mollification."""
+        """This process's part of batch `number` after mixing and mollification.
+
+        Several processes transform the whole batch alike, so that images are mixed across them.
+        """
         if self.inputs is None:
             return batch
-        images, target = self._transformed(number, batch, self.inputs)
+        if number == 0:
+            # One stream for mixing and mollification, another for dropout, which is each process's.
+            epoch, rank = self.loader.epoch, self.fabric.global_rank
+            shared = fold_seed(self.seed, "epoch", epoch, 0)
+            self._shared = SharedStream(shared, self.fabric.device)
+            torch.manual_seed(fold_seed(self.seed, "dropout", epoch, rank))
+        is_alone = self.fabric.world_size == 1
+        images, target = _seen(batch)
+        if not is_alone and self.loader.dataset.is_file_backed:  # handed over, not read anew
+            images, target = (self._gathered(number, rows) for rows in (images, target))
+            images = images.contiguous(memory_format=self.loader.layout)
+        elif not is_alone:
+            images, target = _seen(self.loader.whole(number))
+        with self._shared.drawing():
+            images, target = self.inputs(images, target)
+        if not is_alone:
+            first, last = self.loader.bounds(number)[self.fabric.global_rank :][:2]
+            images, target = (
+                self._in_a_row(self._apart(rows)[first:last]) for rows in (images, target)
+            )
         return {**batch, "image": images, "soft_label": target}
 
     def __call__(self, model: nn.Module, number: int, batch: Sample) -> tuple[Tensor, Totals]:
         """The loss of this process's part of batch `number`; its mean and accuracy for the log."""
         images, target = _seen(batch)
-        logits = self._logits(model, images)
+        many = self.passes > 1
+        logits = mean_log_probability(model, images, samples=self.passes) if many else model(images)
         loss, share = self._batch_loss(number, logits, target, batch["index"])
-        label = batch["label"]
-        size = label.new_tensor(len(label))
+        label, void = batch["label"], self.loader.dataset.void
         correct = (logits.detach().argmax(1) == label).sum()
+        # Of labels that count: all of them, or the pixels that are not void.
+        known = label.new_tensor(label.numel()) if void is None else (label != void).sum()
         totals = {
-            "train_loss": (to_float64(loss.detach()) * len(label), size),
-            "train_accuracy": (correct, self._known(label)),
+            "train_loss": (to_float64(loss.detach()) * len(label), label.new_tensor(len(label))),
+            "train_accuracy": (correct, known),
         }
         return loss * share if share != 1 else loss, totals
 
-    def _known(self, label: Tensor) -> Tensor:
-        """Count the labels that count: all of them, or the pixels that are not void."""
-        void = self.loader.dataset.void
-        return label.new_tensor(label.numel()) if void is None else (label != void).sum()
-
-    def _transformed(
-        self, number: int, batch: Sample, transform: TransformBatch
-    ) -> tuple[Tensor, Tensor]:
-        """Images and targets of this process after mixing and mollification.
-
-        Several processes transform the whole batch, with the same random numbers, and take their
-        parts of it: images are mixed across processes as they are within one.
-        """
-        if number == 0:
-            self._begin_streams()
-        is_alone = self.fabric.world_size == 1
-        whole = _seen(batch) if is_alone else self._of_all(number, batch)
-        with self._shared.drawing():
-            images, target = transform(*whole)
-        if is_alone:
-            return images, target
-        first, last = self.loader.bounds(number)[self.fabric.global_rank :][:2]
-        parts = [self._in_a_row(self._apart(rows)[first:last]) for rows in (images, target)]
-        return parts[0], parts[1]
-
-    def _of_all(self, number: int, batch: Sample) -> tuple[Tensor, Tensor]:
-        """Images and targets of all processes: read anew, or handed over where they are files."""
-        if not self.loader.dataset.is_file_backed:
-            return _seen(self.loader.whole(number))
+    def _gathered(
+        self, number: int, rows: Tensor, gather: Callable[..., Tensor] = gather_rows
+    ) -> Tensor:
+        """The rows of all processes, as one process would have them."""
         lengths = [last - first for first, last in pairwise(self.loader.bounds(number))]
-        images, target = (
-            self._in_a_row(gather_rows(self._apart(rows), self.fabric, lengths))
-            for rows in _seen(batch)
-        )
-        return images.contiguous(memory_format=self.loader.layout), target
+        return self._in_a_row(gather(self._apart(rows), self.fabric, lengths))
 
     def _apart(self, rows: Tensor) -> Tensor:
         """(K N, ...) as (N, K, ...): all copies of a sample in one row, which moves as a whole."""
@@ -302,40 +285,21 @@ class LabelStep:
         """(N, K, ...) as (K N, ...), the whole batch K times."""
         return rows.transpose(0, 1).flatten(0, 1)
 
-    def _begin_streams(self) -> None:
-        """One stream for mixing and mollification, another for dropout, which is each process's."""
-        epoch, rank = self.loader.epoch, self.fabric.global_rank
-        shared = fold_seed(self.seed, "epoch", epoch, 0)
-        self._shared = SharedStream(shared, self.fabric.device)
-        torch.manual_seed(fold_seed(self.seed, "dropout", epoch, rank))
-
-    def _logits(self, model: nn.Module, images: Tensor) -> Tensor:
-        if self.passes > 1:
-            return mean_log_probability(model, images, samples=self.passes)
-        logits: Tensor = model(images)
-        return logits
-
     def _batch_loss(
         self, number: int, logits: Tensor, target: Tensor, index: Tensor
     ) -> tuple[Tensor, float]:
         """The loss, and the factor that makes DDP's mean of gradients that of the whole batch.
 
-        With several processes it is the loss of the whole batch, since some losses are no means
-        over samples. Segmentation masks are too large for that: it is the loss of this process,
-        weighted by its share of the images.
+        It is the loss of the whole batch, since some are no means over samples. Segmentation masks
+        are too large for that: it is the loss of this process, weighted by its share of the images.
         """
-        world, bounds = self.fabric.world_size, self.loader.bounds(number)
-        share = 1.0
+        world, share = self.fabric.world_size, 1.0
         if world > 1 and logits.ndim == 2:
-            lengths = [last - first for first, last in pairwise(bounds)]
-            logits = self._in_a_row(gather_around(self._apart(logits), self.fabric, lengths))
-            target, index = (
-                self._in_a_row(gather_rows(self._apart(rows), self.fabric, lengths))
-                for rows in (target, index)
-            )
+            logits = self._gathered(number, logits, gather_around)
+            target, index = (self._gathered(number, rows) for rows in (target, index))
             share = float(world)
         elif world > 1:
-            share = world * len(target) / bounds[-1]
+            share = world * len(target) / self.loader.bounds(number)[-1]
         return indexed_loss(self.loss, logits, target, index), share
 
 
@@ -365,19 +329,14 @@ class DetectionStep:
         self, model: nn.Module, number: int, batch: DetectionBatch
     ) -> tuple[Tensor, Totals]:
         """The sum of the losses; the log gets each of them too."""
-        targets = [detector_target(each, self.device) for each in batch.objects]
+        targets: list[Target] = []
+        for objects in batch.objects:
+            single = ~objects.crowd
+            boxes, labels = objects.boxes[single], objects.labels[single] + 1  # 0: the background
+            targets.append({"boxes": boxes.to(self.device), "labels": labels.to(self.device)})
         losses: dict[str, Tensor] = model(batch.images, targets)
         total: Tensor = self.loss(losses)
         size = torch.tensor(len(batch.images), device=self.device)
         each = {"train_loss": total, **{f"train_{name}": loss for name, loss in losses.items()}}
         sums = {name: to_float64(loss.detach()) * len(batch.images) for name, loss in each.items()}
         return total, {name: (value, size) for name, value in sums.items()}
-
-
-def detector_target(objects: Objects, device: torch.device) -> Target:
-    """Build a target for torchvision's detectors: label 0 is the background, crowds are out."""
-    single = ~objects.crowd
-    return {
-        "boxes": objects.boxes[single].to(device),
-        "labels": objects.labels[single].to(device) + 1,
-    }
