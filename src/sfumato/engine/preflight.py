@@ -253,7 +253,6 @@ def _warn_of_small_objects(labels: object, num_classes: int) -> None:
 
 
 def _check_needs(config: RunConfig, data: DataSplits) -> None:
-    """Raise unless a run finds in its data what it needs."""
     train, wanted = data.train, config.evaluate
     check_input_kind(config, is_text=train.vocabulary is not None)
     labels = build_labels(config.labels, num_classes=train.num_classes)
@@ -318,10 +317,7 @@ def checked_network(config: RunConfig, seen: dict[str, SeenData]) -> nn.Module:
     with torch.no_grad():
         logits = _asked(network.train(), blank, config.model["name"])
         check_logits(logits, blank, given.shape.num_classes, one_label=config.task == "classify")
-        if users := dropout_users(config):
-            _check_dropout(network, blank, users)
-        if config.predict.feature_clipping:
-            _check_features(network, blank)
+        _check_passes(config, network, blank)
     return network
 
 
@@ -369,16 +365,26 @@ def _build_detector(config: RunConfig, seen: dict[str, SeenData]) -> nn.Module:
     return build_detector(trunk, (0.0,) * 3, (1.0,) * 3, num_classes, config.model)
 
 
-def _check_features(network: nn.Module, images: torch.Tensor) -> None:
-    try:
-        features = ClippedFeatures(network).features(images)
-    except ValueError as error:
-        raise ValueError(f"predict.feature_clipping: {error}; leave the key out") from error
-    if features.ndim != 2:
-        raise ValueError(
-            "predict.feature_clipping needs a network whose last linear layer takes (B, D), and "
-            f"this one's takes {tuple(features.shape)}: leave the key out"
-        )
+def _check_passes(config: RunConfig, network: nn.Module, images: torch.Tensor) -> None:
+    """Raise where the network lacks the dropout or the features that the run needs."""
+    if users := dropout_users(config):
+        try:
+            MCDropout(network, samples=1)(images)
+        except ValueError as error:
+            raise ValueError(
+                f"{' and '.join(users)} needs a network with dropout, and this has none: give the "
+                "model a rate, as dropout: 0.1, or leave the key out"
+            ) from error
+    if config.predict.feature_clipping:
+        try:
+            features = ClippedFeatures(network).features(images)
+        except ValueError as error:
+            raise ValueError(f"predict.feature_clipping: {error}; leave the key out") from error
+        if features.ndim != 2:
+            raise ValueError(
+                "predict.feature_clipping needs a network whose last linear layer takes (B, D), "
+                f"and this one's takes {tuple(features.shape)}: leave the key out"
+            )
 
 
 def dropout_users(config: RunConfig) -> list[str]:
@@ -391,16 +397,6 @@ def dropout_users(config: RunConfig) -> list[str]:
     return [key for key, wanted in asked.items() if wanted]
 
 
-def _check_dropout(network: nn.Module, images: torch.Tensor, users: list[str]) -> None:
-    try:
-        MCDropout(network, samples=1)(images)
-    except ValueError as error:
-        raise ValueError(
-            f"{' and '.join(users)} needs a network with dropout, and this has none: give the "
-            "model a rate, as dropout: 0.1, or leave the key out"
-        ) from error
-
-
 _DEVICE_KEYS = {"accelerator", "devices", "strategy", "precision", "num_nodes"}
 
 
@@ -409,7 +405,7 @@ def check_runs(configs: Sequence[RunConfig], *, devices: bool = True) -> None:
 
     Every distinct data source is loaded once, every distinct network is built once and given two
     blank images, and each method takes a small batch as far as the gradient of its loss. Nothing
-    is trained or fetched. Pass the runs that wait: what has finished needs neither data nor devices.
+    is trained or fetched. Pass the runs that wait: what has finished needs no data and no devices.
 
     Example:
         >>> data = {"name": "scenes", "train": 20, "validation": 5, "test": 5}
@@ -460,7 +456,6 @@ def _method_content(config: RunConfig) -> dict[str, Any]:
 def _distinct(
     configs: Sequence[RunConfig], content: Callable[[RunConfig], dict[str, Any]]
 ) -> list[RunConfig]:
-    """The first configuration of each content."""
     first: dict[str, RunConfig] = {}
     for config in configs:
         first.setdefault(content_hash(content(config)), config)

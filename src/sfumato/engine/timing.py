@@ -97,7 +97,6 @@ _CORRUPTED_PIXELS = 6000 * 32 * 32
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds that an action takes."""
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
@@ -117,9 +116,8 @@ def evaluation_cost(
 ) -> tuple[float, float]:
     """Seconds of a run's evaluation without the network, and the passes through it.
 
-    It is made with a network that costs nothing and counts its passes: images with one dropout
-    mask. Where many images are corrupted, a part of them is, and the rest is scaled; so it is where
-    images are files, which are not all decoded for a plan.
+    It is made with a network that costs nothing. Of many corrupted images, and of files, a part is
+    measured and scaled.
     """
     network = _PassCounter(data.train.num_classes)
     whole = {"validation": data.validation, "test": data.test, **others}
@@ -139,10 +137,7 @@ def evaluation_cost(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is said about this network is about none
             for name, part in predicted.items():
-                predicts = evaluator.strange if name in wanted.ood else evaluator.other
-                if name in ("validation", "test"):
-                    predicts = evaluator.clean
-                predicts(name, setup.evaluation(part))
+                evaluator.add(name, setup.evaluation(part))
             evaluator.finish(parts["test"])
 
     seconds = timed(lambda: evaluate(parts, _UNALTERED)) * share
@@ -189,7 +184,6 @@ def _made(wanted: EvaluateConfig, sets: StoredSets, images: int) -> tuple[dict[s
 
 
 def _stored(wanted: EvaluateConfig, sets: StoredSets) -> tuple[dict[str, Any], int, int]:
-    """The same of what is read instead."""
     changes, cells, images = {**_UNALTERED, "stored": wanted.stored}, 0, 0
     if (found := sets.corrupted) is not None:
         changes["corruptions"] = wanted.corruptions
@@ -333,7 +327,6 @@ class Rehearsal:
         return Costs(start, epoch, fixed + each * (len(data.validation) + len(data.test)))
 
     def _loaded(self, load: Callable[[Any], Loaded], spec: Any) -> tuple[Loaded, float]:
-        """The data of a spec, and how long it took to load."""
         name = content_hash(spec)
         if name not in self._data:
             began = time.perf_counter()
@@ -345,10 +338,7 @@ class Rehearsal:
 def _from_files(
     fabric: Fabric, config: RunConfig, data: DataSplits
 ) -> tuple[RunConfig, DataSplits]:
-    """A few decoded images of each part, and on a processor a small batch.
-
-    Large images make large steps, of which a plan can't wait for many.
-    """
+    """A few decoded images of each part, and a small batch where large ones make slow steps."""
     batch = config.train.batch_size
     if fabric.device.type == "cpu":
         batch = min(batch, _BATCH_FROM_FILES)
@@ -362,10 +352,7 @@ def _from_files(
 
 
 def _epoch(trainer: Trainer, validation: int, share: float = 1.0) -> float:
-    """Training steps and, where there is one, validation, from a few batches of each.
-
-    `share` is how many times the trainer's images an epoch has.
-    """
+    """Seconds of steps and validation, from a few batches; an epoch is `share` of the trainer's."""
     if trainer.config.epochs == 0:
         trainer.fit()
         return 0.0

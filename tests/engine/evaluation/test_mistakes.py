@@ -52,8 +52,6 @@ def test_texts_are_shown_by_their_first_words(tmp_path: Path) -> None:
 def test_large_and_grey_images_become_small_pictures() -> None:
     picture = _pixels(thumbnail(torch.full((1, 200, 100), 90, dtype=torch.uint8)))
     assert picture.shape == (64, 32)
-    with pytest.raises(ValueError, match=r"uint8 \(1 or 3, H, W\), got torch.float32 \(3, 4, 4\)"):
-        thumbnail(torch.zeros(3, 4, 4))
 
 
 def _pixels(address: str) -> np.ndarray:

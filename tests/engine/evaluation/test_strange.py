@@ -132,7 +132,7 @@ def test_averages_have_means_over_their_passes(tiny: Content, ood: Content, tmp_
 
 
 def test_means_over_folded_passes() -> None:
-    from sfumato.engine.evaluation.strange import _mean_passes
+    from sfumato.engine.evaluation.other_sets import _mean_passes
 
     logits = torch.randn(3, 4, 5, dtype=torch.float64)  # passes, images, classes
     features = torch.randn(3, 4, 2, dtype=torch.float64)

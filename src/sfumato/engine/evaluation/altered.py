@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -93,10 +94,10 @@ def relative_scores(
 
 
 def corrupted_batches(
-    data: ArrayDataset, name: str, severity: int, batch_size: int, seed: int = 0
+    data: ArrayDataset, name: str, severity: int, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Corrupt a set batch by batch; the corruption depends on seed, type, severity and sample."""
-    generator = corruption_generator(seed, name, severity)
+    """Corrupt a set batch by batch; the corruption depends on type, severity and sample."""
+    generator = corruption_generator(0, name, severity)
     for start in range(0, len(data), batch_size):
         rows = slice(start, start + batch_size)
         yield corrupt(data.images[rows], name, severity, generator=generator), data.labels[rows]
@@ -314,32 +315,28 @@ class AlteredImages:
         severities = wanted.severities
         cells: dict[str, list[Arrays]] = {"": [], **{split: [] for split in scalers}}
         with self.context.progress("corruptions", len(names) * len(severities)) as bar:
-            for name in names:
-                for severity in severities:
-                    row = self._corrupted(name, severity, list(scalers.values()))
-                    for kept, cell in zip(cells.values(), row, strict=True):
-                        kept.append(cell)
-                    bar.advance(f"{name} {severity}")
+            for name, severity in itertools.product(names, severities):
+                row = self._corrupted(name, severity, list(scalers.values()))
+                for kept, cell in zip(cells.values(), row, strict=True):
+                    kept.append(cell)
+                bar.advance(f"{name} {severity}")
         found = {}
         for split, kept in cells.items():
             scores = stack_cells(kept)
-            title = f"{split}.corrupted" if split else "corrupted"
             found[split] = {
-                **self._measure(scores, self._labels, title),
+                **self._measure(scores, self._labels, f"{split}.corrupted".removeprefix(".")),
                 "names": list(names),
                 "severities": list(severities),
                 # Cells come type by type, the severities of a type together.
                 "cells": self._table(scores, len(names), len(severities)),
             }
             if wanted.alexnet is not None:
-                ratios = relative_scores(found[split], wanted.alexnet)
-                found[split]["relative_to_alexnet"] = ratios
+                found[split]["relative_to_alexnet"] = relative_scores(found[split], wanted.alexnet)
         return found
 
     def _corrupted(
         self, name: str, severity: int, scalers: Sequence[TemperatureScaler]
     ) -> list[Arrays]:
-        """Score each image by the plain logits and by those of each scaler."""
         context, stored, labels = self.context, self.stored.corrupted, self._labels
         size, normalise = context.batch_size, context.normalise()
 
@@ -499,7 +496,6 @@ class AlteredImages:
         return self._changed("frequency-noise", {"frequency": frequency, "noise": noise}, change)
 
     def _attacked_band(self, attack: AttackConfig, width: float, frequency: float) -> Arrays:
-        """Score each image after an attack that changes one band, in units of pi."""
         rows, columns = self.data.images.shape[-2:]
         mask = _mask((rows, columns), frequency, width)
         content = {"frequency": frequency, "width": width, "attack": attack.model_dump(mode="json")}

@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,10 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainedBatches:
-    """Images and targets after augmentation, soft labels, mixing and mollification.
-
-    Every iteration gives the same batches, whatever random numbers were drawn in between.
-    """
+    """Images and targets as the optimiser saw them; every iteration gives the same batches."""
 
     loader: TensorLoader
     inputs: BatchTransform | None
@@ -147,7 +145,6 @@ class AnalysedRun:
         return measure(self.network, self.batches, self.loss, **decay, **options)
 
     def of_maps(self, measure: Callable[..., Any], **options: Any) -> Any:
-        """An analysis of maps."""
         if not self.has_maps:
             return None
         return measure(self.network, self.loader, generator=_generator(), **options)
@@ -347,18 +344,16 @@ ANALYSES = (
 
 
 def key_numbers(analysed: AnalysedRun, found: Mapping[str, Any]) -> dict[str, float]:
-    """Pick the results that fit in a table."""
     row: dict[str, float] = {}
-    spectrum = found.get("hessian_spectrum")
-    if spectrum is not None:
+    if (spectrum := found.get("hessian_spectrum")) is not None:
         top = spectrum.eigenvalues[:, 0]
         row["median top eigenvalue"] = float(top.median())
         row["largest eigenvalue"] = float(top.max())
         row["negative share"] = float((top < 0).double().mean())
-    if found.get("hessian_density") is not None:
-        row["mean eigenvalue"] = found["hessian_density"].mean
-    if found.get("loss_landscape") is not None:
-        losses = found["loss_landscape"].mean
+    if (density := found.get("hessian_density")) is not None:
+        row["mean eigenvalue"] = density.mean
+    if (landscape := found.get("loss_landscape")) is not None:
+        losses = landscape.mean
         middle = losses.shape[0] // 2
         row["loss"] = float(losses[middle, middle])
         row["loss on the rim"] = float(torch.cat([losses[0], losses[-1]]).mean())
@@ -371,8 +366,7 @@ def key_numbers(analysed: AnalysedRun, found: Mapping[str, Any]) -> dict[str, fl
         batches=1,
         generator=_generator(),
     )
-    row["expected sharpness"] = sharpness.value
-    return row
+    return {**row, "expected sharpness": sharpness.value}
 
 
 def _generator() -> torch.Generator:
@@ -391,7 +385,11 @@ def analyse(
     say: Callable[[str], None] = warnings.warn,
 ) -> dict[str, Any]:
     """Analyse the networks of finished runs; writes `analysis.json` and a picture for each kind."""
-    chosen = _choose(only)
+    names = [each.name for each in ANALYSES]
+    for name in only:
+        if name not in names:
+            raise ConfigError(f"unknown analysis {name!r}; choose from {', '.join(names)}")
+    chosen = [each for each in ANALYSES if not only or each.name in only]
     effort = effort or Effort()
     titles, left_out = find_runs(runs)
     for line in left_out:
@@ -410,25 +408,16 @@ def analyse(
                 bar.advance(f"{title}: {each.name}")
             summary[title] = key_numbers(analysed, {n: r.get(title) for n, r in results.items()})
             bar.advance(title)
-    content = {
-        "titles": list(titles),
-        "objectives": objectives,
-        "summary": summary,
-        "sections": [
-            _write_section(each, results[each.name], out, objectives)
-            for each in chosen
-            if results[each.name]
-        ],
-    }
+    shown = [each for each in chosen if results[each.name]]
+    sections = [_write_section(each, results[each.name], out, objectives) for each in shown]
+    said = {"titles": list(titles), "objectives": objectives, "summary": summary}
+    content = {**said, "sections": sections}
     write_json(out / "analysis.json", content)
     return content
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[dict[str, Path], list[str]]:
-    """Title to run directory, and a line for each study of which methods are left out.
-
-    A study gives the first finished seed of each of its methods.
-    """
+    """Runs by title, of a study the first finished seed of each method, and what is left out."""
     found: dict[str, Path] = {}
     lines = []
     for path in paths:
@@ -469,14 +458,6 @@ def _check_run(path: Path) -> None:
         raise FileNotFoundError(f"{path} holds no config.yaml: pass a run's directory or a study's")
 
 
-def _choose(only: Sequence[str]) -> list[Analysis]:
-    names = [each.name for each in ANALYSES]
-    for name in only:
-        if name not in names:
-            raise ConfigError(f"unknown analysis {name!r}; choose from {', '.join(names)}")
-    return [each for each in ANALYSES if not only or each.name in only]
-
-
 def read_analysed_run(path: Path, effort: Effort, modules: Path | None) -> AnalysedRun:
     """The network of a run with the loss and the batches that it was trained on."""
     run = RunDirectory(path)
@@ -490,8 +471,17 @@ def read_analysed_run(path: Path, effort: Effort, modules: Path | None) -> Analy
             f"{path}: a network in an ONNX file has neither gradients nor feature maps to analyse; "
             "analyse the network that it was exported from"
         )
+    facts = trained.facts
+
+    loader = partial(
+        TensorLoader,
+        shuffle=True,
+        drop_last=True,
+        channels_last=config.train.channels_last,
+        mean=facts.mean,
+        std=facts.std,
+    )
     with searching(config.modules):
-        facts = trained.facts
         try:
             data = load_splits(config.data, fetch=False)
             objective = build_objective(config, data.train, facts.mean, facts.std)
@@ -507,26 +497,14 @@ def read_analysed_run(path: Path, effort: Effort, modules: Path | None) -> Analy
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 raise unreadable_file(run.checkpoint, reason) from None
         loss = TrainedLoss(objective.loss, config.train.passes)
-        seen, loader = (
-            TensorLoader(
-                train,
-                min(effort.batch_size, len(train)),
-                shuffle=True,
-                drop_last=True,
-                augment=augment,
-                channels_last=config.train.channels_last,
-                mean=facts.mean,
-                std=facts.std,
-            )
-            for train, augment in (
-                (objective.train, objective.augment),
-                (data.train, build_augmentation(config.augment)),
-            )
-        )
+        size = min(effort.batch_size, len(objective.train))
+        seen = loader(objective.train, size, augment=objective.augment)
+        size = min(effort.batch_size, len(data.train))
+        plain = loader(data.train, size, augment=build_augmentation(config.augment))
     rates = [m.p for m in trained.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     return AnalysedRun(
         trained.network,
-        loader,
+        plain,
         TrainedBatches(seen, objective.inputs, loss.takes_index, loss.passes),
         loss,
         describe_objective(config),
@@ -539,27 +517,20 @@ def read_analysed_run(path: Path, effort: Effort, modules: Path | None) -> Analy
 def _write_section(
     kind: Analysis, results: Mapping[str, Any], out: Path, objectives: Mapping[str, str]
 ) -> dict[str, Any]:
-    picture = f"{kind.name}.png"
+    picture, caption = f"{kind.name}.png", kind.caption
+    if kind.of_training:
+        said = "; ".join(f"{title}: {what}" for title, what in objectives.items())
+        differ = len(set(objectives.values())) > 1
+        heights = " Heights of different losses can't be compared."
+        caption += (
+            " Of the loss that was trained, on training samples as the optimiser saw them. "
+            f"{said}.{heights if differ else ''}"
+        )
     figure = kind.draw(results)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / picture, lambda path: figure.savefig(path, format="png", dpi=130))
-    return {
-        "name": kind.name,
-        "caption": kind.caption + (_trained_for(objectives) if kind.of_training else ""),
-        "picture": picture,
-        "results": {title: _plain(result) for title, result in results.items()},
-    }
-
-
-def _trained_for(objectives: Mapping[str, str]) -> str:
-    """On what the loss is computed: as in the training of each network."""
-    said = "; ".join(f"{title}: {what}" for title, what in objectives.items())
-    differ = len(set(objectives.values())) > 1
-    heights = " Heights of different losses can't be compared." if differ else ""
-    return (
-        " Of the loss that was trained, on training samples as the optimiser saw them. "
-        f"{said}.{heights}"
-    )
+    plain = {title: _plain(result) for title, result in results.items()}
+    return {"name": kind.name, "caption": caption, "picture": picture, "results": plain}
 
 
 def _plain(value: Any) -> Any:
@@ -570,8 +541,8 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return _plain(value._asdict())
+    if isinstance(value, tuple):
+        return _plain(value._asdict()) if hasattr(value, "_asdict") else list(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+    return value

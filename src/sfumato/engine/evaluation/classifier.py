@@ -20,8 +20,8 @@ from sfumato.data import ArrayDataset, TensorLoader, context_only
 from sfumato.data.dataset import preparation
 from sfumato.engine.config.components import resolve_component
 from sfumato.engine.evaluation.altered import AlteredImages, StoredSets, open_stored, right_images
-from sfumato.engine.evaluation.context import Context, keep_together
-from sfumato.engine.evaluation.other_sets import measure_other
+from sfumato.engine.evaluation.context import Context
+from sfumato.engine.evaluation.other_sets import Scorer, measure_other, measure_scaled
 from sfumato.engine.evaluation.splits import (
     SCALED_METRICS,
     SCALED_SPLITS,
@@ -32,7 +32,6 @@ from sfumato.engine.evaluation.splits import (
     reliability_bins,
     write_mistakes,
 )
-from sfumato.engine.evaluation.strange import Scorer, measure_scaled
 from sfumato.engine.runs.directory import Arrays, Predictions
 from sfumato.engine.training.predict import predict, predict_here
 from sfumato.labels import box_objectness
@@ -51,13 +50,11 @@ OBJECTNESS_BINS = 10
 def context_metrics(found: Predictions) -> dict[str, float]:
     """Accuracy and average, over- and underconfidence (table 1); low confidence is honest."""
     probs = found.logits.softmax(1)
-    correct = probs.argmax(1) == found.labels
+    measures = (average_confidence, overconfidence, underconfidence)
     return {
         "samples": len(found.labels),
-        "accuracy": float(to_float64(correct).mean()),
-        "average_confidence": float(average_confidence(probs, found.labels)),
-        "overconfidence": float(overconfidence(probs, found.labels)),
-        "underconfidence": float(underconfidence(probs, found.labels)),
+        "accuracy": float(to_float64(probs.argmax(1) == found.labels).mean()),
+        **{each.__name__: float(each(probs, found.labels)) for each in measures},
     }
 
 
@@ -102,9 +99,8 @@ def evaluate_own(
 ) -> dict[str, float]:
     """Call a user's function with the test set, and check the numbers that it gives.
 
-    Of `logits`, `probs`, `target`, `index`, `data` (the test set in the same order) and `network`
-    (from images of bytes, or of numbers in [0, 1], or tokens, to logits) it gets what it asks for
-    by name.
+    It gets what it asks for by name: `logits`, `probs`, `target`, `index`, `data` (the test set in
+    the same order), `network` (from bytes, numbers in [0, 1] or tokens to logits).
     """
     resolved = resolve_component("own", spec)
     supplied = {
@@ -138,11 +134,7 @@ _OF_TRAINING = ("accuracy", "nll", "ece", "aece")
 
 @dataclass
 class Evaluator:
-    """Predicts and measures, as the run's `predict` and `evaluate` sections say.
-
-    What costs passes through the network is kept in the run's directory by its content, and
-    computed once.
-    """
+    """Predicts and measures each thing once, as the run's `predict` and `evaluate` sections say."""
 
     context: Context
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -152,29 +144,20 @@ class Evaluator:
         self.scorer: Scorer | None = None
         self._training: TensorLoader | None = None
 
-    def clean(self, name: str, loader: TensorLoader) -> None:
-        """Predict a split, keep its predictions, measure them; all processes take part."""
-        self._predict(name, loader)
-        if self.context.fabric.is_global_zero:
+    def add(self, name: str, loader: TensorLoader) -> None:
+        """Predict a set, and measure it where it is no further one; all processes take part."""
+        wanted = self.context.config.evaluate
+        spec = wanted.also.get(name, wanted.ood.get(name))
+        self._predict(name, loader, "" if spec is None else f"-{content_hash(spec)}")
+        if name in wanted.also:
+            self.others[name] = posterior_of(loader.dataset)
+        elif name in ("validation", "test") and self.context.fabric.is_global_zero:
             self.measure(name, loader.dataset)
 
-    def other(self, name: str, loader: TensorLoader) -> None:
-        """Predict a set of `evaluate.also`, which `finish` measures; all processes take part."""
-        self._predict(name, loader, f"-{content_hash(self.context.config.evaluate.also[name])}")
-        self.others[name] = posterior_of(loader.dataset)
-
     def score(self, training: TensorLoader | None, layer: str | None = None) -> None:
-        """Score the test set and the strange inputs that are named afterwards.
-
-        Distances need training images, and `layer` says where their features are taken.
-        """
+        """Score the test set and sets added afterwards, distances by features before `layer`."""
         self.scorer = Scorer(self.context, training is not None, layer)
         self._training = training
-
-    def strange(self, name: str, loader: TensorLoader) -> None:
-        """Predict and score a set of `evaluate.ood`; all processes take part."""
-        spec = self.context.config.evaluate.ood.get(name, {})
-        self._predict(name, loader, f"-{content_hash(spec)}")
 
     def _score(self, name: str, loader: TensorLoader, source: str) -> Predictions | None:
         """Score a set in the pass that predicts it, which is returned if it was made."""
@@ -195,7 +178,7 @@ class Evaluator:
         scores = {"names": scorer.names, "layer": scorer.layer}
         content = {**context.content, "scores": scores, "source": source}
         key = f"ood-{name}", content
-        scorer.take(name, keep_together(context.fabric, context.keep_arrays, *key, compute))
+        scorer.take(name, context.keep_together(context.keep_arrays, *key, compute))
         return made[0] if made else None
 
     def _fit(self, scorer: Scorer) -> None:
@@ -259,8 +242,7 @@ class Evaluator:
             return {**values, "samples": len(found.labels)}
 
         content = {**context.content, "bins": context.bins}
-        kept = keep_together(context.fabric, context.keep, "train", content, compute)
-        self.metrics["train"] = kept
+        self.metrics["train"] = context.keep_together(context.keep, "train", content, compute)
 
     def finish(self, test: ArrayDataset) -> dict[str, Any]:
         """Make the evaluations that one process does alone; all metrics of the run."""
@@ -297,7 +279,6 @@ class Evaluator:
         return self.metrics
 
     def _altered(self, test: ArrayDataset, scalers: Mapping[str, TemperatureScaler]) -> None:
-        """Measure the first test images after each alteration."""
         wanted, data = self.context.config.evaluate, test
         if wanted.corrupted_images is not None:
             data = test.subset(torch.arange(min(len(test), wanted.corrupted_images)))
@@ -336,8 +317,7 @@ class Evaluator:
         self, name: str, posterior: Tensor | None, scalers: Mapping[str, TemperatureScaler]
     ) -> None:
         """Measure a further test set, and after each temperature where it has labels."""
-        context = self.context
-        scaler = scalers.get("scaled")
+        context, scaler = self.context, scalers.get("scaled")
         self.metrics[name] = measure_other(
             context.read(name),
             posterior=posterior,
@@ -346,13 +326,10 @@ class Evaluator:
             split=name,
             bins=context.bins,
         )
-        if "accuracy" in self.metrics[name]:
-            for split, scaler in scalers.items():
-                found = self._scaled(f"{split}.{name}", scaler, name, posterior)
-                self.metrics[split][name] = found
+        for split, scaler in scalers.items() if "accuracy" in self.metrics[name] else ():
+            self.metrics[split][name] = self._scaled(f"{split}.{name}", scaler, name, posterior)
 
     def _strange(self, scorer: Scorer, scalers: Mapping[str, TemperatureScaler]) -> None:
-        """Measure how well each score tells each strange set, and after each temperature."""
         context, test = self.context, self.context.read("test")
         found: dict[str, Any] = self.metrics.setdefault("ood", {})
         if scorer.shrinkage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -26,6 +26,8 @@ from sfumato.metrics import evaluate_predictions
 from sfumato.predictions import DeepEnsemble, MCDropout
 
 Result = TypeVar("Result")
+
+Keep = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
 
 
 class LogProbabilities(nn.Module):
@@ -128,7 +130,6 @@ class Context:
 
     @property
     def ensemble_sizes(self) -> list[int]:
-        """Sizes of the ensembles that are measured."""
         if isinstance(self.averaging, DeepEnsemble):
             return list(range(1, len(self.averaging.models) + 1))
         return self.config.evaluate.ensemble_sizes
@@ -165,7 +166,6 @@ class Context:
         return SampleCurve(averaging, sizes)
 
     def normalise(self) -> Normalise:
-        """Return the standardisation, on the device."""
         return Normalise(len(self.mean), self.mean, self.std).to(self.device)
 
     def loader(self, dataset: ArrayDataset, batch_size: int | None = None) -> TensorLoader:
@@ -184,15 +184,11 @@ class Context:
         return progress_bar(title, steps, show=self.show)
 
     def seed(self, name: str) -> None:
-        """Seed the random numbers of one measurement.
-
-        Each has a stream of its own, so that its numbers do not depend on which others are made.
-        """
+        """Seed one measurement by its name: its numbers don't depend on which others are made."""
         path = ("predictions", name, self.fabric.global_rank)
         torch.manual_seed(fold_seed(self.config.seed, *path))
 
     def read(self, name: str) -> Predictions:
-        """Return the predictions of a split."""
         return self.predictions[name] if self.run is None else self.run.read_predictions(name)
 
     def keep(
@@ -216,48 +212,36 @@ class Context:
 
         return seeded
 
-
-Keep = Callable[[str, Mapping[str, Any], Callable[[], Any]], Any]
-
-
-def keep_together(
-    fabric: Fabric, keep: Keep, name: str, content: Mapping[str, Any], compute: Callable[[], Any]
-) -> Any:
-    """`keep` of what all processes compute together, so that each of them knows it."""
-    if fabric.world_size == 1:
-        return keep(name, content, compute)
-    values = compute()
-    return keep(name, content, lambda: values) if fabric.is_global_zero else values
+    def keep_together(
+        self, keep: Keep, name: str, content: Mapping[str, Any], compute: Callable[[], Any]
+    ) -> Any:
+        """`keep` of what all processes compute together, so that each of them knows it."""
+        if self.fabric.world_size == 1:
+            return keep(name, content, compute)
+        values = compute()
+        return keep(name, content, lambda: values) if self.fabric.is_global_zero else values
 
 
-def prepare_network(
-    network: nn.Module,
-    config: PredictConfig,
-    *,
-    fabric: Fabric,
-    directory: RunDirectory,
-    validation: TensorLoader,
-    show: bool,
-) -> nn.Module:
-    """The network as `predict` wants it: clipped, averaged over copies, or as it came.
+def prepared(context: Context, validation: TensorLoader) -> Context:
+    """The context of the network as `predict` wants it: clipped, averaged over copies, or as it is.
 
-    What is fitted is kept with the training, so that later evaluations need no passes for it. All
-    processes take part.
+    What is fitted, by all processes, is kept with the training.
     """
+    config, network = context.config.predict, context.network
 
     def fitted(name: str, model: nn.Module, content: Mapping[str, Any], fit: Fit) -> dict[str, Any]:
         def compute() -> dict[str, Any]:
-            with progress_bar(f"fitting {name}", len(validation), show=show) as bar:
-                return fit(predict(model, validation, fabric, bar))
+            with context.progress(f"fitting {name}", len(validation)) as bar:
+                return fit(predict(model, validation, context.fabric, bar))
 
-        values: dict[str, Any] = keep_together(fabric, directory.keep, name, content, compute)
+        values: dict[str, Any] = context.keep_together(context.keep, name, content, compute)
         return values
 
     if config.feature_clipping:
         network = _clipped(network, fitted)
     if config.tta is not None:
         network = _averaged(network, config, config.tta.model_dump(), fitted)
-    return network
+    return replace(context, network=network)
 
 
 Fit = Callable[[Predictions], dict[str, Any]]

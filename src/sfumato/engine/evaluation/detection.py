@@ -26,9 +26,8 @@ def detection_calibration(dataset: DetectionDataset, found: Sequence[Detection])
     """`d_ece` by confidence (20 bins, overlap 0.5) and `d_ece_by_place`, with their intervals.
 
     The second has 5 bins of confidence, of each coordinate of the centre and of each side, and
-    leaves out cells of fewer than 8 detections. Both are None where there is nothing to measure.
-
-    Whole images are resampled: detections of one image are not independent.
+    leaves out cells of fewer than 8 detections. None: there is nothing to measure. Whole images
+    are resampled: detections of one image are not independent.
     """
     judged = [match_detections(each, dataset.objects[n]) for n, each in enumerate(found)]
     counts = [len(scores) for scores, _, _ in judged]
@@ -36,17 +35,13 @@ def detection_calibration(dataset: DetectionDataset, found: Sequence[Detection])
         return {"d_ece": None, "d_ece_by_place": None}
     scores, matched, boxes = (torch.cat(parts) for parts in zip(*judged, strict=True))
     image = torch.arange(len(found)).repeat_interleave(torch.tensor(counts))
-    boxes = _shares(dataset, boxes, image)
-    return errors_of_detections(scores, matched, boxes, image, len(found), RESAMPLES)
-
-
-def _shares(dataset: DetectionDataset, boxes: Tensor, image: Tensor) -> Tensor:
-    """Corners as shares of the sides of their images."""
+    # Corners as shares of the sides of their images.
     sizes = torch.ones(len(dataset), 2, dtype=torch.float64)
     for number in image.unique().tolist():
         height, width = dataset.images[number].shape[-2:]
         sizes[number] = torch.tensor([width, height])
-    return (boxes.double() / sizes[image].repeat(1, 2)).clamp(0, 1)
+    boxes = (boxes.double() / sizes[image].repeat(1, 2)).clamp(0, 1)
+    return errors_of_detections(scores, matched, boxes, image, len(found), RESAMPLES)
 
 
 def match_detections(found: dict[str, Tensor], truth: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -113,12 +108,12 @@ class _ClassMatches:
 
 def resample_precision(matches: Sequence[_ClassMatches], units: int) -> dict[str, Tensor]:
     """`ap`, `ap50` and `ap75` of resamples of the images, (R,) each."""
-    size = max(1, 10 * sum(len(each.image) for each in matches))
+    sizes = [len(each.image) for each in matches]
     # Fewer resamples where so many would take minutes.
-    count = min(RESAMPLES, max(_FEWEST, _WORK // size))
+    count = min(RESAMPLES, max(_FEWEST, _WORK // max(1, 10 * sum(sizes))))
     generator = Replicates(RESAMPLES).generator(units)
     weights = draw_weights(units, count, generator=generator, device=torch.device("cpu"))
-    at_once = max(1, _AT_ONCE // max([1, *(len(each.image) for each in matches)]))
+    at_once = max(1, _AT_ONCE // max([1, *sizes]))
     parts = [average_precision(matches, part) for part in weights.split(at_once)]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
@@ -126,12 +121,8 @@ def resample_precision(matches: Sequence[_ClassMatches], units: int) -> dict[str
 def average_precision(matches: Sequence[_ClassMatches], weights: Tensor) -> dict[str, Tensor]:
     """`ap`, `ap50` and `ap75`, means over the classes that have objects, for weights (R, U)."""
     by_class = torch.stack([each.precision(weights) for each in matches])  # (C, T, R)
-    by_overlap = by_class.nanmean(0)
-    return {
-        "ap": by_overlap.mean(0),
-        "ap50": by_overlap[_HALF],
-        "ap75": by_overlap[_THREE_QUARTERS],
-    }
+    found = by_class.nanmean(0)
+    return {"ap": found.mean(0), "ap50": found[_HALF], "ap75": found[_THREE_QUARTERS]}
 
 
 def judge_detections(dataset: DetectionDataset, found: Sequence[Detection]) -> Any:
@@ -185,17 +176,16 @@ def _as_coco(dataset: DetectionDataset, found: Sequence[Detection] | None) -> An
         truth, scale = dataset.objects[number], dataset.scales[number]
         each = {"boxes": truth.boxes, "labels": truth.labels} if found is None else found[number]
         corners = (each["boxes"] * scale).double()
-        boxes = torch.cat([corners[:, :2], corners[:, 2:] - corners[:, :2]], 1)
-        for place, (box, label) in enumerate(
-            zip(boxes.tolist(), each["labels"].tolist(), strict=True)
-        ):
+        boxes = torch.cat([corners[:, :2], corners[:, 2:] - corners[:, :2]], 1).tolist()
+        for place, (box, label) in enumerate(zip(boxes, each["labels"].tolist(), strict=True)):
             entry = {"id": len(entries) + 1, "image_id": number, "category_id": label, "bbox": box}
+            entry |= {"area": box[2] * box[3], "iscrowd": 0}
             if found is None:
-                crowd, area = int(truth.crowd[place]), float(truth.areas[place]) or box[2] * box[3]
-                entries.append({**entry, "area": area, "iscrowd": crowd})
+                entry["iscrowd"] = int(truth.crowd[place])
+                entry["area"] = float(truth.areas[place]) or entry["area"]
             else:
-                score = float(each["scores"][place])
-                entries.append({**entry, "area": box[2] * box[3], "iscrowd": 0, "score": score})
+                entry["score"] = float(each["scores"][place])
+            entries.append(entry)
     made = COCO()
     made.dataset = {
         "images": [{"id": number} for number in range(len(dataset))],
@@ -241,7 +231,9 @@ def detection_metrics(dataset: DetectionDataset, found: Sequence[Detection]) -> 
     if len(found) != len(dataset):
         raise ValueError(f"found has {len(found)} entries for {len(dataset)} images")
     judge = judge_detections(dataset, found)
-    metrics: dict[str, Any] = dict(zip(_NAMES, map(_value, judge.stats), strict=True))
+    # COCO writes -1 where there is nothing to measure.
+    values = [None if number < 0 else float(number) for number in judge.stats]
+    metrics: dict[str, Any] = dict(zip(_NAMES, values, strict=True))
     if len(dataset) > 1 and metrics["ap"] is not None:
         for name, drawn in resample_precision(match_classes(judge), len(dataset)).items():
             kept = drawn[~drawn.isnan()]
@@ -261,15 +253,5 @@ def detection_metrics(dataset: DetectionDataset, found: Sequence[Detection]) -> 
 def detection_arrays(found: Sequence[Detection]) -> dict[str, Any]:
     """All detections of a set as arrays, with the position of the image of each."""
     index = [torch.full((len(each["scores"]),), n) for n, each in enumerate(found)]
-    return {
-        "index": torch.cat(index).numpy(),
-        **{
-            key: torch.cat([each[key] for each in found]).numpy()
-            for key in ("boxes", "scores", "labels")
-        },
-    }
-
-
-def _value(number: float) -> float | None:
-    """COCO writes -1 where there is nothing to measure."""
-    return None if float(number) < 0 else float(number)
+    columns = {key: [each[key] for each in found] for key in ("boxes", "scores", "labels")}
+    return {key: torch.cat(each).numpy() for key, each in {"index": index, **columns}.items()}

@@ -27,8 +27,8 @@ from sfumato.engine.config.components import resolve_component
 from sfumato.engine.config.kinds import check_set_names
 from sfumato.engine.evaluation.classifier import Evaluator
 from sfumato.engine.evaluation.context import Context, log_probabilities
+from sfumato.engine.evaluation.other_sets import Scorer
 from sfumato.engine.evaluation.splits import PlainSections, write_mistakes
-from sfumato.engine.evaluation.strange import Scorer
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import Predictions, RunDirectory, environment_facts
 from sfumato.engine.training.checkpoint import EXTERNAL
@@ -41,12 +41,7 @@ Statistics = tuple[float, ...] | None
 
 
 def read_numbers(name: str, numbers: Numbers | None) -> Statistics:
-    """Plain numbers of a tensor, an array, a list, or of one number, which is for all channels.
-
-    Example:
-        >>> read_numbers("mean", 0.5)
-        (0.5,)
-    """
+    """Plain numbers of a tensor, an array, a list, or of one number, which is for all channels."""
     if numbers is None:
         return None
     found = to_tensor(name, numbers).double()
@@ -123,10 +118,10 @@ def read_data(
         test = data
     _check_split("data", test)
     strange = {} if ood is None else _read_strange(ood)
-    others = {f"ood {name}": split for name, split in strange.items()}
-    for name, split in {"validation": validation, "train": train, **others}.items():
-        if split is not None:
-            _check_split(name, split)
+    known = (("validation", validation), ("train", train))
+    given = {name: split for name, split in known if split is not None}
+    for name, each in {**given, **{f"ood {key}": each for key, each in strange.items()}}.items():
+        _check_split(name, each)
     return ExternalData(test, validation, spec, strange, train)
 
 
@@ -409,8 +404,7 @@ class ExternalEvaluation:
             images = loader.batch(0)["image"]
             self._check_shape(name, images, is_strange)
             try_out(self.network, images, None if is_strange else split.num_classes)
-            predict = self.evaluator.strange if is_strange else self.evaluator.clean
-            predict(name, loader)
+            self.evaluator.add(name, loader)
             self._seconds[name] = time.perf_counter() - began
             return split
         keeps_images = name == "test" and bool(self.sections.evaluate.corruption_names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,11 +99,9 @@ class PixelSums:
         self._last = (stream, predicted, labels)
 
     def as_dict(self) -> dict[str, list[float]]:
-        """The rows as plain data, by unit."""
         return {str(unit): row.tolist() for unit, row in self.rows.items()}
 
     def restore(self, rows: Mapping[str, Sequence[float]]) -> PixelSums:
-        """Take the rows that `as_dict` gave."""
         self.rows = {
             int(unit): torch.tensor(row, dtype=torch.float64) for unit, row in rows.items()
         }
@@ -115,10 +113,9 @@ class PixelSums:
     def measure(self, sums: Tensor) -> dict[str, Tensor]:
         """Every metric for sums (..., K); NaN where there is nothing to measure.
 
-        accuracy, nll, ece, foreground_ece, mean_iou; aece, foreground_aece, aurc, augrc and
-        accuracy_at_80, up to the order inside the cells of the ranking; consistency, Eq. (38) for
-        every pixel: the share that keeps the class of the frame before; label_consistency, the
-        same of the labels, which a perfect prediction would have.
+        Those of the ranking hold up to the order inside its cells. `consistency`, Eq. (38) for
+        every pixel, is the share that keeps the class of the frame before; `label_consistency`
+        that of the labels, which a perfect prediction would have.
         """
         parts = sums.split(self._parts, -1)
         nll, every, foreground, ranks, foreground_ranks, confusion, frames = parts
@@ -160,18 +157,16 @@ class PixelSums:
         self, *, classes: Sequence[str], draws: Mapping[str, Tensor] | None = None
     ) -> dict[str, Any]:
         """All metrics, their intervals from resampled ones, IoU by class, reliability bins."""
-        values = self.values()
-        intervals = intervals_of(values, draws or {}, units=len(self.rows), one_each=False)
-        return {**values, **intervals, **self._details(self.total(), classes)}
-
-    def _details(self, total: Tensor, classes: Sequence[str]) -> dict[str, Any]:
-        _, every, *_, confusion, _ = total.split(self._parts)
+        values, units = self.values(), len(self.rows)
+        _, every, *_, confusion, _ = self.total().split(self._parts)
         bins, matrix = every.view(3, self.num_bins), confusion.view(self.num_classes, -1)
         overlap = matrix.diagonal()
         iou = (overlap / (matrix.sum(0) + matrix.sum(1) - overlap)).tolist()
         return {
+            **values,
+            **intervals_of(values, draws or {}, units=units, one_each=False),
             "pixels": int(matrix.sum()),
-            "units": len(self.rows),
+            "units": units,
             "class_iou": dict(zip(classes, iou, strict=True)),
             "reliability": {
                 "counts": bins[0].long().tolist(),
@@ -270,13 +265,13 @@ class PixelEvaluator:
     def sums(self, name: str, dataset: ArrayDataset, *, maps: Path | None = None) -> PixelSums:
         """Predict a split; its sums by stream, or by frame where there are under ten streams.
 
-        Frames of one video are alike, so intervals draw whole streams where there are enough to
-        draw from; those over frames of a few videos are narrower than the truth.
+        Frames of one video are alike: intervals over frames of a few videos are too narrow.
         """
         streams = 0 if dataset.stream is None else len(dataset.stream.unique())
         by_stream = streams >= _STREAMS_TO_DRAW_FROM
         sums = sums_for(dataset, self.context.bins[0])
-        shown = set(_spread(len(dataset), MAPS) if maps else ())
+        # About as many, evenly spread.
+        shown = {(2 * number + 1) * len(dataset) // (2 * MAPS) for number in range(MAPS)}
         smooth = smooth_streams(self.context.config.predict.temporal, dataset)
         positions = itertools.count()
 
@@ -329,11 +324,6 @@ def smooth_streams(
         return log_probabilities(smoother(logits.softmax(1)))
 
     return smooth
-
-
-def _spread(total: int, count: int) -> Collection[int]:
-    """About `count` positions, evenly spread."""
-    return {(2 * number + 1) * total // (2 * count) for number in range(count)}
 
 
 def _write_map(

@@ -8,6 +8,7 @@ import io
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,7 +17,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sfumato._core.checks import check_integer
 from sfumato._core.files import write_arrays, write_json
 from sfumato._core.seeds import fold_seed
 from sfumato._core.statistics import bin_index
@@ -59,15 +59,11 @@ class Replicates:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
     def generator(self, units: int, *stream: str) -> torch.Generator:
-        """Draws that depend on the number of units and of resamples and on nothing else.
-
-        A named stream has its own, for what is drawn beside the test set.
-        """
+        """Draws that depend on the number of units, of resamples and on the named stream alone."""
         seed = fold_seed(0, "replicates", units, self.resamples, *stream)
         return torch.Generator().manual_seed(seed)
 
     def add(self, split: str, units: str, draws: Mapping[str, Tensor]) -> None:
-        """Add the resampled metrics of a split."""
         for name, values in draws.items():
             self.arrays[f"{split}.{name}"] = values.float().cpu().numpy()
         self.arrays[f"{split}.units"] = np.array(units)
@@ -103,36 +99,38 @@ def measure_split(
     bins: Sequence[int] = (BINS,),
 ) -> dict[str, Any]:
     """Metrics of predictions and, where they are resampled, their intervals."""
-    probs = found.logits.softmax(1)
+    probs, units = found.logits.softmax(1), len(found.labels)
+    evaluation = partial(
+        Evaluation, found.logits, found.labels, from_logits=True, ignore_index=-100, validate=True
+    )
     splits = names is None and found.logits.numel() <= _CHEAP
-    evaluations = {
-        count: _evaluation(found, count, splits=splits and count == bins[0]) for count in bins
-    }
+    evaluations = {n: evaluation(num_bins=n, splits=splits and n == bins[0]) for n in bins}
     # Relative confidence is Eq. (40) of the spatial smoothing paper.
-    means = [Means.of_confidence(probs, found.labels)]
+    relative = relative_confidence(probs, found.labels).double()
+    means = [Means({"relative_confidence": relative[:, None]})]
     if posterior is not None:
         means.append(Means.of_truth(probs, posterior, bins[0]))
     values: dict[str, float] = {}
-    for count, evaluation in evaluations.items():
-        values |= _named(evaluation.measure(), None if count == bins[0] else count)
-    for each in means:
-        values |= {name: float(value) for name, value in each.measure(None).items()}
-    wanted = [name for name in values if names is None or _plain(name, bins) in names]
-    values = {name: values[name] for name in wanted}
+    for count, each in evaluations.items():
+        values |= _named(each.measure(), count, bins[0])
+    for mean in means:
+        values |= {name: float(value) for name, value in mean.measure(None).items()}
+    if names is not None:
+        further = {f"{name}_{count}" for name in {*_OF_BINS} & {*names} for count in bins[1:]}
+        values = {name: value for name, value in values.items() if name in {*names} | further}
     # What a perfectly calibrated network with these confidences would show.
-    floor = float(calibration_floor(probs, num_bins=bins[0]))
-    result: dict[str, Any] = {**values, "ece_floor": floor}
+    result = {**values, "ece_floor": float(calibration_floor(probs, num_bins=bins[0]))}
     if replicates is None or not replicates.resamples:
         return result
-    units = len(found.labels)
     check_resampling(units, replicates.resamples, 0.95)
-    draws: dict[str, Tensor] = {}
-    for count, evaluation in evaluations.items():
-        drawn = evaluation.resample(replicates.resamples, generator=replicates.generator(units))
-        draws |= _named(drawn, None if count == bins[0] else count)
-    for each in means:
-        draws |= each.resample(replicates)
-    draws = {name: draws[name] for name in wanted}
+    drawn: dict[str, Tensor] = {}
+    for count, each in evaluations.items():
+        generator = replicates.generator(units)
+        draws = each.resample(replicates.resamples, generator=generator)
+        drawn |= _named(draws, count, bins[0])
+    for mean in means:
+        drawn |= mean.resample(replicates)
+    draws = {name: drawn[name] for name in values}
     replicates.add(split, describe_units(units, found.labels), draws)
     return result | intervals_of(values, draws, units=units)
 
@@ -145,7 +143,6 @@ def posterior_of(data: ArrayDataset) -> Tensor | None:
 
 
 def reliability_bins(found: Predictions, num_bins: int = BINS) -> dict[str, list[float]]:
-    """The bins of the reliability diagram as plain data."""
     bins = reliability(found.logits.softmax(1), found.labels, num_bins=num_bins)
     return {
         "counts": bins.counts.tolist(),
@@ -154,29 +151,11 @@ def reliability_bins(found: Predictions, num_bins: int = BINS) -> dict[str, list
     }
 
 
-def _evaluation(found: Predictions, bins: int, *, splits: bool) -> Evaluation:
-    return Evaluation(
-        found.logits,
-        found.labels,
-        from_logits=True,
-        num_bins=bins,
-        ignore_index=-100,
-        validate=True,
-        splits=splits,
-    )
-
-
-def _named(values: Mapping[str, Value], bins: int | None) -> dict[str, Value]:
+def _named(values: Mapping[str, Value], bins: int, usual: int) -> dict[str, Value]:
     """All of them or, of a further number of bins, what depends on it under names of its own."""
-    if bins is None:
+    if bins == usual:
         return dict(values)
     return {f"{name}_{bins}": values[name] for name in _OF_BINS}
-
-
-def _plain(name: str, bins: Sequence[int]) -> str:
-    """`ece` of `ece_10`, where 10 is a further number of bins."""
-    metric, _, count = name.rpartition("_")
-    return metric if metric in _OF_BINS and count in map(str, bins[1:]) else name
 
 
 @dataclass(frozen=True)
@@ -185,11 +164,6 @@ class Means:
 
     # Columns (N, K) by metric, which is the sum of the absolute means of its columns.
     parts: Mapping[str, Tensor]
-
-    @classmethod
-    def of_confidence(cls, probs: Tensor, labels: Tensor) -> Means:
-        """Probability of the label over that of the predicted class."""
-        return cls({"relative_confidence": relative_confidence(probs, labels).double()[:, None]})
 
     @classmethod
     def of_truth(cls, probs: Tensor, posterior: Tensor, bins: int) -> Means:
@@ -203,18 +177,21 @@ class Means:
 
     def measure(self, weights: Tensor | None) -> dict[str, Tensor]:
         """Each metric, (R,) for weights (R, N); (1,) for None."""
-        units = len(next(iter(self.parts.values())))
         if weights is None:
-            weights = torch.ones(1, units, dtype=torch.float64)
+            weights = torch.ones(1, self._units, dtype=torch.float64)
         total = weights.sum(1, keepdim=True)
         return {name: (weights @ part / total).abs().sum(1) for name, part in self.parts.items()}
 
     def resample(self, replicates: Replicates) -> dict[str, Tensor]:
         """All of them on the resamples that the other metrics see."""
-        units = len(next(iter(self.parts.values())))
-        weights = draw_in_parts(units, replicates.resamples, generator=replicates.generator(units))
+        generator = replicates.generator(self._units)
+        weights = draw_in_parts(self._units, replicates.resamples, generator=generator)
         parts = [self.measure(part) for part in weights]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    @property
+    def _units(self) -> int:
+        return len(next(iter(self.parts.values())))
 
 
 _OF_RANKS = ("aurc", "augrc", "accuracy_at_80")
@@ -225,8 +202,8 @@ def measure_normalised(
 ) -> dict[str, Any]:
     """Selective metrics of the test set when normalised logits say which predictions to keep.
 
-    Label smoothing makes softmax a bad judge of that; what a norm of the logits knows better is
-    chosen on held-out predictions, softmax included (Xia et al., ICLR 2025).
+    Label smoothing makes softmax a bad judge of that; a norm of the logits is chosen on held-out
+    predictions, softmax included (Xia et al., ICLR 2025).
     """
     scorer = LogitNormaliser().fit(logits=held_out.logits, target=held_out.labels)
     ranked = Predictions(ranked_logits(scorer(test.logits)), test.labels, test.index)
@@ -236,12 +213,7 @@ def measure_normalised(
 
 
 def ranked_logits(scores: Tensor) -> Tensor:
-    """Logits of the same classes whose largest probability is ordered as the largest score is.
-
-    Example:
-        >>> ranked_logits(torch.tensor([[0.8, -0.3, -0.5]])).softmax(1).max().item() > 1 / 3
-        True
-    """
+    """Logits of the same classes whose largest probability is ordered as the largest score is."""
     highest, predicted = scores.double().max(1, keepdim=True)
     lead = highest + math.log(scores.shape[1])
     return torch.zeros_like(scores, dtype=torch.float64).scatter(1, predicted, lead)
@@ -272,41 +244,31 @@ def write_mistakes(
     run: RunDirectory, found: Predictions, data: ArrayDataset, *, count: int = 12
 ) -> None:
     """Write `samples.json`: the most confident wrong predictions, of images or texts."""
-    check_integer("count", count, low=0)
-    if data.vocabulary is None and data.images.shape[1] not in (1, 3):
+    words = data.vocabulary
+    if words is None and data.images.shape[1] not in (1, 3):
         return  # no picture that a page could show
     probs = found.logits.double().softmax(1)
     confidence, predicted = probs.max(1)
     wrong = (predicted != found.labels).nonzero().flatten()
     order = wrong[confidence[wrong].argsort(descending=True, stable=True)][:count]
     position = {int(value): place for place, value in enumerate(data.index)}
-    samples = [
-        {
+    samples = []
+    for i in order:
+        shown = data.images[position[int(found.index[i])]]
+        sample = {
             "index": int(found.index[i]),
             "label": data.classes[int(found.labels[i])],
             "predicted": data.classes[int(predicted[i])],
             "confidence": float(confidence[i]),
             "true_confidence": float(probs[i, found.labels[i]]),
-            **_shown(data, position[int(found.index[i])]),
         }
-        for i in order
-    ]
+        is_text = {} if words is None else {"text": words.decode(shown[:WORDS])}
+        samples.append({**sample, **(is_text or {"image": thumbnail(shown)})})
     write_json(run.path / "samples.json", {"samples": samples})
-
-
-def _shown(data: ArrayDataset, place: int) -> dict[str, str]:
-    """A small picture of an image, or how a text begins."""
-    if data.vocabulary is not None:
-        return {"text": data.vocabulary.decode(data.images[place][:WORDS])}
-    return {"image": thumbnail(data.images[place])}
 
 
 def thumbnail(image: Tensor) -> str:
     """A uint8 image (C, H, W) of 1 or 3 channels as a data address that a page can show."""
-    if image.dtype != torch.uint8 or image.ndim != 3 or image.shape[0] not in (1, 3):
-        raise ValueError(
-            f"image must be uint8 (1 or 3, H, W), got {image.dtype} {tuple(image.shape)}"
-        )
     pixels = image.permute(1, 2, 0).cpu().numpy()
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))

@@ -14,8 +14,8 @@ from sfumato.data import ArrayDataset, DataSplits, TensorLoader
 from sfumato.engine.config.build import DataShape, build_augmentation, build_network
 from sfumato.engine.config.run_config import RunConfig
 from sfumato.engine.evaluation.classifier import Evaluator
-from sfumato.engine.evaluation.context import Context, prepare_network
-from sfumato.engine.evaluation.other_sets import load_other, load_strange
+from sfumato.engine.evaluation.context import Context, prepared
+from sfumato.engine.evaluation.other_sets import LOADERS
 from sfumato.engine.evaluation.pixels import measure_pixels
 from sfumato.engine.fabric import Fabric
 from sfumato.engine.runs.directory import RunDirectory
@@ -48,15 +48,14 @@ def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bo
         layer = wanted.ood_features or None
         evaluator.score(setup.evaluation(data.train) if has_distances else None, layer)
     for name, part in (("validation", data.validation), ("test", data.test)):
-        evaluator.clean(name, setup.evaluation(part))
-    if config.evaluate.train:
+        evaluator.add(name, setup.evaluation(part))
+    if wanted.train:
         augmented = setup.evaluation(data.train, build_augmentation(config.augment))
         evaluator.training_set(augmented)
     skipped = dict(data.skipped)
-    for name, spec in config.evaluate.also.items():
-        evaluator.other(name, setup.evaluation(load_other(spec, data.train, skipped)))
-    for name, spec in wanted.ood.items():
-        evaluator.strange(name, setup.evaluation(load_strange(spec, data.train, skipped)))
+    for key, load in LOADERS.items():
+        for name, spec in getattr(wanted, key).items():
+            evaluator.add(name, setup.evaluation(load(spec, data.train, skipped)))
     if fabric.is_global_zero:
         directory.write_skipped(skipped)
         directory.write_metrics(evaluator.finish(data.test), training_seconds=seconds)
@@ -77,15 +76,10 @@ class Setup:
     def training(self, dataset: ArrayDataset, augment: BatchAugment | None) -> TensorLoader:
         # A small last batch would be a noisy step; a set below one batch has no other.
         full_batches = len(dataset) >= self.config.train.batch_size
-        return self._loader(dataset, augment, shuffle=True, drop_last=full_batches)
+        return self.evaluation(dataset, augment, shuffle=True, drop_last=full_batches)
 
     def evaluation(
-        self, dataset: ArrayDataset, augment: BatchAugment | None = None
-    ) -> TensorLoader:
-        return self._loader(dataset, augment)
-
-    def _loader(
-        self, dataset: ArrayDataset, augment: BatchAugment | None, **order: bool
+        self, dataset: ArrayDataset, augment: BatchAugment | None = None, **order: bool
     ) -> TensorLoader:
         return TensorLoader(
             dataset,
@@ -103,15 +97,7 @@ class Setup:
 
     def evaluator(self, network: nn.Module, validation: ArrayDataset) -> Evaluator:
         """Measures a network as `predict` wants it, fitted on validation images where needed."""
-        network = prepare_network(
-            network,
-            self.config.predict,
-            fabric=self.fabric,
-            directory=self.directory,
-            validation=self.evaluation(validation),
-            show=self.show,
-        )
-        return Evaluator(self.context(network))
+        return Evaluator(prepared(self.context(network), self.evaluation(validation)))
 
     def context(self, network: nn.Module) -> Context:
         """All that measurements of a network share."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,8 +23,6 @@ from sfumato.engine.training.checkpoint import load_network
 from sfumato.engine.training.loop import Trainer
 from sfumato.engine.training.predict import predict_batches
 from sfumato.engine.training.steps import DetectionStep
-
-_DETECTOR = {"name": "faster_rcnn"}
 
 
 def detector_from(
@@ -58,23 +57,15 @@ def build_detector(
     model: dict[str, object] | None = None,
 ) -> nn.Module:
     """A detector around a classifier and its standardisation; see `detector_from`."""
-    detector: nn.Module = build_component(
-        "model",
-        _DETECTOR if model is None else model,
-        task="detect",
-        classifier=network,
-        num_classes=num_classes,
-        mean=mean,
-        std=std,
-    )
+    spec = {"name": "faster_rcnn"} if model is None else model
+    supplied: dict[str, Any] = {"classifier": network, "num_classes": num_classes}
+    supplied |= {"mean": mean, "std": std}
+    detector: nn.Module = build_component("model", spec, task="detect", **supplied)
     return detector.train()
 
 
 def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
-    """Train the classifier where that is not done, fine-tune its detector, measure it.
-
-    All processes train; the first one measures.
-    """
+    """Train the classifier where that is not done, and its detector; the first process measures."""
     source = _classifier(fabric, config, directory, show)
     data = load_detection_data(config.data)
     if fabric.is_global_zero:

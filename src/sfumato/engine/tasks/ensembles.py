@@ -28,7 +28,7 @@ from sfumato.predictions import DeepEnsemble, MCDropout
 def load_predictor(
     run: str | Path | RunDirectory, *, modules: str | Path | None = None
 ) -> nn.Module:
-    """A run's network as its `predict` section uses it.
+    """A run's network as its `predict` section uses it, for images that are not standardised yet.
 
     Args:
         run: the run's directory.
@@ -36,7 +36,7 @@ def load_predictor(
 
     Returns:
         The network, which gives logits; with `mc_dropout` an `MCDropout` of it, with `ensemble` the
-        `DeepEnsemble`, which give probabilities. All take images that are not standardised yet.
+        `DeepEnsemble`, which give probabilities.
     """
     directory = run if isinstance(run, RunDirectory) else RunDirectory(Path(run))
     config = read_config(directory, modules=modules)
@@ -73,7 +73,8 @@ def load_members(
     ):
         what = f"run {place}" if isinstance(place, str) else f"seed {place}"
         # A run that is given by its directory has a number of epochs of its own.
-        if isinstance(place, int) and not _is_trained(path, config.train.epochs):
+        checkpoint = load_checkpoint(path / "checkpoint") if isinstance(place, int) else None
+        if isinstance(place, int) and getattr(checkpoint, "epoch", None) != config.train.epochs:
             raise FileNotFoundError(
                 f"predict.ensemble: {what} has no trained network: its training failed or was "
                 "interrupted. Fix that (its error.txt says what it was), then give the same "
@@ -90,11 +91,6 @@ def training_seconds(config: RunConfig, root: Path) -> float:
     """Add up the seconds that all networks of a run's ensemble took to train."""
     logs = [EpochRecords(path).read() for path in member_trainings(config, root)]
     return sum(record.get("seconds", 0.0) for log in logs for record in log)
-
-
-def _is_trained(path: Path, epochs: int) -> bool:
-    checkpoint = load_checkpoint(path / "checkpoint")
-    return checkpoint is not None and checkpoint.epoch == epochs
 
 
 def sampled(network: nn.Module, config: RunConfig) -> nn.Module:
@@ -151,9 +147,9 @@ def load_soup(
     """The uniform soup of several runs: one network, as cheap as one, with their mean weights.
 
     Fine-tunings of the same weights lie in one basin of the loss, and the middle of them is often
-    better than each; networks that were trained from scratch with several seeds don't, and their
-    mean knows nothing (use `load_ensemble` for those). Statistics of batch normalisation are made
-    anew from the training images of the first run, in its batches and without augmentation.
+    better than each; the mean of networks that were trained from scratch knows nothing (use
+    `load_ensemble`). Statistics of batch normalisation are made anew from the training images of
+    the first run, in its batches and without augmentation.
 
     Args:
         runs: directories of at least two runs of one network that started from the same weights.
@@ -173,13 +169,18 @@ def load_soup(
     """
     if isinstance(runs, str | Path) or len(runs) < 2:
         raise ValueError(f"runs must be a list of at least two run directories, got {runs!r}")
-    directories = [
-        each if isinstance(each, RunDirectory) else RunDirectory(Path(each)) for each in runs
-    ]
-    configs = [read_config(each, modules=modules) for each in directories]
-    members = [load_network(each, modules=modules) for each in directories]
-    for directory, config, member in zip(directories, configs, members, strict=True):
-        _check_alike(_facts(configs[0], members[0]), _facts(config, member), directory)
+    paths = [each if isinstance(each, RunDirectory) else RunDirectory(Path(each)) for each in runs]
+    configs = [read_config(each, modules=modules) for each in paths]
+    members = [load_network(each, modules=modules) for each in paths]
+    facts = [_facts(*each) for each in zip(configs, members, strict=True)]
+    for run, found in zip(paths, facts, strict=True):
+        for what, value in facts[0].items():
+            if found[what] != value:
+                raise ValueError(
+                    f"runs of a soup must have the same {what}: the first has {value}, {run.path} "
+                    f"has {found[what]}. Fine-tune one network from one file (weights: FILE, or "
+                    "pretrained: NAME), or use load_ensemble"
+                )
     soup = members[0]
     soup.network.load_state_dict(_mean([each.network.state_dict() for each in members]))
     if has_statistics(soup.network):
@@ -188,7 +189,6 @@ def load_soup(
 
 
 def _facts(config: RunConfig, member: TrainedNetwork) -> dict[str, Any]:
-    """List what members must have in common, by name."""
     model = config.model
     start = model.get("weights_digest") or model.get("pretrained") or f"seed {config.seed}"
     return {
@@ -197,16 +197,6 @@ def _facts(config: RunConfig, member: TrainedNetwork) -> dict[str, Any]:
         "standardisation": (member.facts.mean, member.facts.std),
         "weights at the start": start,
     }
-
-
-def _check_alike(first: dict[str, Any], other: dict[str, Any], directory: RunDirectory) -> None:
-    for what, value in first.items():
-        if other[what] != value:
-            raise ValueError(
-                f"runs of a soup must have the same {what}: the first has {value}, "
-                f"{directory.path} has {other[what]}. Fine-tune one network from one file "
-                "(weights: FILE, or pretrained: NAME), or use load_ensemble"
-            )
 
 
 def _mean(states: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -224,9 +214,9 @@ def _renew(soup: TrainedNetwork, config: RunConfig) -> None:
     """Only batch normalisation is in training mode: dropout would change what it sees."""
     with searching(config.modules):
         images = load_splits(config.data, fetch=False).train.images
-    layers = [part for part in soup.network.modules() if isinstance(part, _BatchNorm)]
-    for layer in layers:
-        layer.train()
+    for part in soup.network.modules():
+        if isinstance(part, _BatchNorm):
+            part.train()
     with renewing_statistics(soup.network):
         for batch in images.split(config.train.batch_size):
             soup(batch)

@@ -26,9 +26,8 @@ from sfumato.engine.training.steps import load_splits
 def execute(fabric: Fabric, config: RunConfig, directory: RunDirectory, show: bool) -> None:
     """Train, predict and evaluate a segmenter; all processes train, the first one evaluates.
 
-    With several processes each takes the mean over its own labelled pixels, and the means are
-    weighted by images: where images differ in void pixels this is close to the mean over all
-    pixels, not equal to it.
+    Each takes the mean over its own labelled pixels, weighted by images: where these differ in
+    void pixels this is close to the mean over all pixels, not equal to it.
     """
     data = load_splits(config.data)
     setup = set_up(fabric, config, directory, data, show)
