@@ -125,7 +125,10 @@ def audit(
         "boxes": boxes,
         "in_distribution": in_distribution,
     }
-    wanted = _target(target_risk, delta)
+    check_open_share("delta", delta)
+    if target_risk is not None:
+        check_open_share("target_risk", target_risk)
+    wanted = None if target_risk is None else Target(target_risk, delta)
     if source is not None:
         options = {"classes": None if classes is None else tuple(classes), "any_logits": any_logits}
         files = _of_source(source, given | {"label": label}, options, calibrator)
@@ -138,14 +141,6 @@ def audit(
     for model in found["models"] if calibrator is not None else ():
         model["layout"] = {"--calibrator": "FILE"}
     return Audit(found, files[0], calibrator)
-
-
-def _target(target_risk: float | None, delta: float) -> Target | None:
-    check_open_share("delta", delta)
-    if target_risk is None:
-        return None
-    check_open_share("target_risk", target_risk)
-    return Target(target_risk, delta)
 
 
 # Arguments that name a column of a source, and what the column then is.
@@ -242,8 +237,8 @@ class Audit:
     def intervals(self) -> dict[str, tuple[float, float]]:
         """95 % interval of each metric."""
         found = self._model["metrics"]
-        ends = "_interval"
-        return {key[: -len(ends)]: tuple(found[key]) for key in found if key.endswith(ends)}
+        known = {key: found.get(f"{key}_interval") for key in self.metrics}
+        return {key: tuple(ends) for key, ends in known.items() if ends is not None}
 
     @property
     def verdict(self) -> str:

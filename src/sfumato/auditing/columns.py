@@ -46,16 +46,10 @@ _ENTRIES = 2**21
 _JSON_LINES = 8192  # which may hold long lists
 
 Columns = dict[str, np.ndarray]
-
-Broken = dict[int, str]
-
-"""Place in a batch to why that line is no row of the table."""
-
+Broken = dict[int, str]  # place in a batch to why that line is no row of the table
 Table = Iterator[tuple[int, Columns, Broken]]
-
+# Names of the columns that are read, of all names and of those that hold lists.
 Wanted = Callable[[list[str], list[str]], list[str]]
-
-"""Names of the columns that are read, of all names and of those that hold lists."""
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
@@ -73,11 +67,9 @@ def read_npz(path: Path) -> Columns:
 def read_safetensors(path: Path) -> Columns:
     from safetensors.torch import load_file
 
-    content = {
-        key: value.float() if value.is_floating_point() and value.element_size() < 4 else value
-        for key, value in load_file(checked_file(path)).items()
-    }
-    return {key: value.numpy() for key, value in content.items()}
+    found = load_file(checked_file(path))
+    are_small = {k: v.is_floating_point() and v.element_size() < 4 for k, v in found.items()}
+    return {k: (v.float() if are_small[k] else v).numpy() for k, v in found.items()}
 
 
 def read_pt(path: Path) -> Columns:
@@ -94,19 +86,16 @@ def read_pt(path: Path) -> Columns:
     return {
         str(name): _from_tensor(str(name), value) if isinstance(value, Tensor) else _listing(value)
         for name, value in content.items()
-        if isinstance(value, Tensor) or (isinstance(value, list) and _is_plain(value))
+        if isinstance(value, Tensor)
+        or (isinstance(value, list) and all(isinstance(v, str | int | float) for v in value))
     }
 
 
 def _check_room(content: Mapping[Any, Any]) -> None:
     """Raise where tensors that share memory would take far more of it once they are float32."""
+    tensors = [each for each in content.values() if isinstance(each, Tensor) and not each.is_meta]
     halves = [
-        each
-        for each in content.values()
-        if isinstance(each, Tensor)
-        and each.dtype == torch.bfloat16
-        and each.layout == torch.strided
-        and not each.is_meta
+        each for each in tensors if each.dtype == torch.bfloat16 and each.layout == torch.strided
     ]
     kept = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in halves}
     if sum(4 * each.numel() for each in halves) > 2 * sum(kept.values()):
@@ -127,30 +116,22 @@ def _from_tensor(name: str, value: Tensor) -> np.ndarray:
     return array
 
 
-def _is_plain(values: list[Any]) -> bool:
-    return all(isinstance(value, (str, int, float)) for value in values)
-
-
-_TWICE = "the frame has several columns of one name; keep one of them"
-
-
 def columns_of_frame(frame: Any) -> Columns:
     """The columns of a frame of pandas, Polars or pyarrow, or of a mapping of names to columns."""
-    if hasattr(frame, "column_names") and hasattr(frame, "combine_chunks"):  # pyarrow
-        whole = frame.combine_chunks()
-        names = whole.column_names  # of the caller's own memory: no bound
-        if len(set(names)) != len(names):
-            raise PredictionFileError(_TWICE)
-        return {name: _from_arrow(_one_chunk(whole.column(name)), sys.maxsize) for name in names}
-    names = frame.keys() if isinstance(frame, Mapping) else frame.columns
-    columns = {str(name): _plain(str(name), frame[name]) for name in names}
-    if len(columns) != len(list(names)):
-        raise PredictionFileError(_TWICE)
-    return columns
-
-
-def _one_chunk(column: Any) -> Any:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    is_arrow = hasattr(frame, "column_names") and hasattr(frame, "combine_chunks")
+    if is_arrow:
+        names = frame.column_names
+    else:
+        names = list(frame.keys() if isinstance(frame, Mapping) else frame.columns)
+    if len({str(name) for name in names}) != len(names):
+        raise PredictionFileError("the frame has several columns of one name; keep one of them")
+    if not is_arrow:
+        return {str(name): _plain(str(name), frame[name]) for name in names}
+    found = {}
+    for name, each in zip(names, frame.combine_chunks().columns, strict=True):
+        whole = each.combine_chunks() if each.num_chunks != 1 else each.chunk(0)
+        found[name] = _from_arrow(whole, sys.maxsize)  # of the caller's own memory: no bound
+    return found
 
 
 def _plain(name: str, column: Any) -> np.ndarray:
@@ -179,7 +160,8 @@ def csv_batches(path: Path, wanted: Wanted, on_bad_row: str = "stop") -> Table:
     Empty lines are none. Fields end at commas, semicolons or tabs, as in the header.
     """
     with TextIOWrapper(open_file(path), "utf-8-sig", newline="") as file:
-        delimiter = _delimiter(next(text_lines(file), ""))
+        outside_quotes = re.sub(r'"[^"]*"', "", next(text_lines(file), ""))
+        delimiter = max(_DELIMITERS, key=outside_quotes.count)  # the one of the most fields
         file.seek(0)
         read = csv.reader(text_lines(file), delimiter=delimiter, skipinitialspace=True)
         rows: Iterator[list[str]] = (line for line in read if line)
@@ -190,15 +172,18 @@ def csv_batches(path: Path, wanted: Wanted, on_bad_row: str = "stop") -> Table:
         places = {name: place for place, name in reversed([*enumerate(header)])}
         chosen = [(places[name], name) for name in wanted(header, lists)]
         rows = chain(ahead, rows)
-        number, step = 1, batch_rows(len(header))
+        number, step, size = 1, batch_rows(len(header)), len(header)
+        quote = f"fields where the header has {size}; quote fields that hold"
         while lines := list(islice(rows, step)):
-            if on_bad_row == "stop":
-                _check_fields(path, header, lines, number, _DELIMITERS[delimiter])
-            broken = {
-                place: "too few fields" if len(line) < len(header) else "too many fields"
+            bad = {
+                place: _NoRow(
+                    "too few fields" if len(line) < size else "too many fields",
+                    f"{len(line)} {quote} {_DELIMITERS[delimiter]}",
+                )
                 for place, line in enumerate(lines)
-                if len(line) != len(header)
+                if len(line) != size
             }
+            broken = _broken(path, number + 1, bad, on_bad_row)
             columns = {
                 name: _objects(
                     [None if at in broken else line[place].strip() for at, line in enumerate(lines)]
@@ -209,21 +194,19 @@ def csv_batches(path: Path, wanted: Wanted, on_bad_row: str = "stop") -> Table:
             number += len(lines)
 
 
-def _delimiter(header: str) -> str:
-    """Return the delimiter that divides the header into the most fields."""
-    outside_quotes = re.sub(r'"[^"]*"', "", header)
-    return max(_DELIMITERS, key=outside_quotes.count)
+class _NoRow(NamedTuple):
+    """Why a line is no row: in two words for a count, and as a message."""
+
+    reason: str
+    message: str
 
 
-def _check_fields(
-    path: Path, header: list[str], lines: list[list[str]], number: int, what: str
-) -> None:
-    for place, line in enumerate(lines):
-        if len(line) != len(header):
-            raise PredictionFileError(
-                f"{path}, line {number + place + 1}: {len(line)} fields where the header has "
-                f"{len(header)}; quote fields that hold {what}"
-            )
+def _broken(path: Path, first: int, bad: Mapping[int, _NoRow], on_bad_row: str) -> Broken:
+    """Name the lines that are no rows, or raise for the first of them."""
+    if bad and on_bad_row == "stop":
+        at = min(bad)
+        raise PredictionFileError(f"{path}, line {first + at}: {bad[at].message}")
+    return {at: each.reason for at, each in bad.items()}
 
 
 def json_batches(path: Path, wanted: Wanted, on_bad_row: str = "stop") -> Table:
@@ -236,10 +219,8 @@ def json_batches(path: Path, wanted: Wanted, on_bad_row: str = "stop") -> Table:
         number, names = 1, None
         while lines := list(islice(file, min(BATCH, _JSON_LINES))):
             read = [_json_row(line) for line in lines]
-            broken = {at: row.reason for at, row in enumerate(read) if isinstance(row, _NoRow)}
-            for at, row in enumerate(read):
-                if isinstance(row, _NoRow) and on_bad_row == "stop":
-                    raise PredictionFileError(f"{path}, line {number + at}: {row.message}")
+            bad = {at: row for at, row in enumerate(read) if isinstance(row, _NoRow)}
+            broken = _broken(path, number, bad, on_bad_row)
             found = [{} if isinstance(row, _NoRow) else row for row in read]
             if names is None:
                 lists = {
@@ -251,13 +232,6 @@ def json_batches(path: Path, wanted: Wanted, on_bad_row: str = "stop") -> Table:
             number += len(lines)
         if names is None:
             wanted([], [])
-
-
-class _NoRow(NamedTuple):
-    """Why a line is no row: in two words for a count, and as a message."""
-
-    reason: str
-    message: str
 
 
 def _json_row(line: str) -> dict[str, Any] | _NoRow:
@@ -272,10 +246,7 @@ def _json_row(line: str) -> dict[str, Any] | _NoRow:
 
 
 def parquet_batches(
-    path: Path,
-    wanted: Wanted,
-    on_bad_row: str = "stop",
-    groups: list[int] | None = None,
+    path: Path, wanted: Wanted, on_bad_row: str = "stop", groups: list[int] | None = None
 ) -> Table:
     """Only the columns that are wanted, of all row groups or of some; its rows are all whole."""
     parquet = open_parquet(path)
@@ -360,7 +331,6 @@ TABLES: dict[str, Callable[..., Table]] = {
     ".parquet": parquet_batches,
 }
 
-
 Kind = Literal["probs", "logits"]
 
 LOGITS = ("logits", "logit")
@@ -389,9 +359,6 @@ NAMES: dict[str, tuple[str, ...]] = {
     "class_names": ("classes", "class_names", "class_name"),
     "familiar": ("in_distribution",),
 }
-_SCORES_OR_CLASSES = frozenset(UNNAMED) & frozenset(PREDICTED)
-_SECOND_CLASS = ("1", "true")
-
 _BY_CLASS: dict[str, tuple[str, ...]] = {
     "logits": ("logit_", "logits_"),
     "probs": ("prob_", "probs_", "probability_", "proba_", "p_"),
@@ -486,17 +453,18 @@ def roles_of(names: Iterable[str], flat: Iterable[str] = (), lists: Iterable[str
     found = Roles(**{role: first(known_as) for role, known_as in NAMES.items()})  # type: ignore[arg-type]
     has_outcome = found.correct or (found.labels and first(PREDICTED))
     is_enough = bool(found.confidence and has_outcome)
-    logits = _named(names, first, "logits", is_enough=is_enough)
-    probs = _named(names, first, "probs", is_enough=is_enough)
-    found.both = bool(logits[0] and probs[0])
-    if logits[0]:
-        found.kind, (found.scores, found.classes) = "logits", logits
-    elif probs[0]:
-        found.kind, (found.scores, found.classes) = "probs", probs
+    kinds: tuple[Kind, Kind] = ("logits", "probs")
+    named = {kind: _named(names, first, kind, is_enough=is_enough) for kind in kinds}
+    found.both = all(columns for columns, _ in named.values())
+    found.kind = next((kind for kind, (columns, _) in named.items() if columns), None)
+    if found.kind is not None:
+        found.scores, found.classes = named[found.kind]
     else:
         no_scores = {name.strip().lower() for name in flat}
         if found.confidence:  # beside which the predicted class is what is missing
-            no_scores |= {each for each in _SCORES_OR_CLASSES if known.get(each) not in lists}
+            no_scores |= {
+                each for each in set(UNNAMED) & set(PREDICTED) if known.get(each) not in lists
+            }
         found.scores, found.classes = _unnamed(names, first, no_scores)
     found.predicted = first(name for name in PREDICTED if known.get(name) not in found.scores)
     if is_enough and found.labels is None:  # scores without labels tell less
@@ -525,7 +493,7 @@ def _named(
     columns, classes = max(found, key=lambda each: min(len(each[0]), 2))
     if len(columns) == 1 and is_enough:
         return [], None
-    if len(columns) == 1 and kind == "probs" and classes[0].lower() in _SECOND_CLASS:
+    if len(columns) == 1 and kind == "probs" and classes[0].lower() in ("1", "true"):
         return columns, None
     return columns, classes or None
 
@@ -573,13 +541,10 @@ class RowChecks:
     def refuse(self, mask: np.ndarray, reason: str, describe: Callable[[int], str]) -> None:
         """Bad are the rows of `mask`; `describe(row)` says what is wrong and what to do."""
         rows = np.flatnonzero(mask & ~self.bad)
-        if not len(rows):
-            return
-        if self.on_bad_row == "stop":
+        if len(rows) and self.on_bad_row == "stop":
             text = describe(int(rows[0]))
             raise PredictionFileError(f"{self.where}, row {self.first + int(rows[0])}: {text}")
-        self.reasons[reason] += len(rows)
-        self.bad |= mask
+        self.drop(mask, reason)
 
     def drop(self, mask: np.ndarray, reason: str) -> None:
         """Leave the rows of `mask` out and count them, without a word against them."""
@@ -608,7 +573,8 @@ def check_probabilities(checks: RowChecks, name: str, probs: Tensor) -> Tensor:
     within = TOLERANCE - slack
     if bool(((low >= 0) & (sums >= 1 - within) & (high <= 1 + within)).all()):
         return probs
-    slack = max(slack, _rounding(probs))
+    if bool(((probs == probs.bfloat16()) | probs.isnan()).all()):  # were bfloat16 before
+        slack = max(slack, 2**-8)
     lowest, smallest, largest = (each.double().numpy() for each in (low, sums, high))
     checks.refuse(
         np.isnan(smallest) | np.isnan(lowest), "NaN", lambda _: f"{name!r} holds NaN; {checks.skip}"
@@ -631,12 +597,6 @@ def check_probabilities(checks: RowChecks, name: str, probs: Tensor) -> Tensor:
     return probs.where(~is_beyond.unsqueeze(1), probs / totals.unsqueeze(1))
 
 
-def _rounding(probs: Tensor) -> float:
-    """Return the rounding of a sum whose numbers were kept as bfloat16 before."""
-    are_coarse = (probs == probs.bfloat16()) | probs.isnan()
-    return 2**-8 if bool(are_coarse.all()) else 0.0
-
-
 def check_logits(checks: RowChecks, name: str, logits: Tensor) -> None:
     """Finite numbers only, and no probabilities."""
     if not checks.any_logits and are_probabilities(logits):
@@ -644,26 +604,27 @@ def check_logits(checks: RowChecks, name: str, logits: Tensor) -> None:
             f"{checks.where}: {name!r} must be raw scores, got probabilities (no entry is "
             f"negative, and every row sums to 1); {_PROBABILITIES}"
         )
-    finite = logits.isfinite().flatten(1).all(1)
-    if not bool(finite.all()):
-        checks.refuse(
-            ~finite.numpy(), "NaN or infinity", lambda _: f"{name!r} is not finite; {checks.skip}"
-        )
+    bad = ~logits.isfinite().flatten(1).all(1).numpy()
+    checks.refuse(bad, "NaN or infinity", lambda _: f"{name!r} is not finite; {checks.skip}")
 
 
 def check_labels(checks: RowChecks, labels: Tensor, classes: int, ignored: int | None) -> None:
     """Class numbers from 0 on; `ignored` may occur in segmentation masks."""
     bad = (labels < 0) | (labels >= classes)
-    if ignored is not None:
-        bad &= labels != ignored
+    bad = bad if ignored is None else bad & (labels != ignored)
     if not bool(bad.any()):
         return
+    remedy = checks.skip
+    if labels.ndim > 1:
+        remedy = "name the label of void pixels with --ignore-index"
+        remedy = "leave images with void pixels out" if checks.of_arrays else remedy
+    elif int(labels.min()) >= 1:
+        remedy = "classes are counted from 0: subtract the smallest label"
     checks.refuse(
-        bad.flatten(1).any(1).numpy() if bad.ndim > 1 else bad.numpy(),
+        bad.reshape(len(bad), -1).any(1).numpy(),
         "label outside the classes",
         lambda row: (
-            f"label {int(labels[row][bad[row]].flatten()[0])} is outside [0, {classes}); "
-            f"{_label_remedy(checks, labels)}"
+            f"label {int(labels[row][bad[row]].flatten()[0])} is outside [0, {classes}); {remedy}"
         ),
     )
 
@@ -679,15 +640,11 @@ def check_class_names(checks: RowChecks, classes: Sequence[str] | None) -> None:
 
 def check_confidence(checks: RowChecks, name: str, confidence: Tensor) -> None:
     """Numbers from 0 to 1."""
-    fine = (confidence >= 0) & (confidence <= 1 + TOLERANCE)
-    if bool(fine.all()):
-        return
-    values = confidence.double().numpy()
     checks.refuse(
-        ~fine.numpy(),
+        ~((confidence >= 0) & (confidence <= 1 + TOLERANCE)).numpy(),
         "confidence outside [0, 1]",
         lambda row: (
-            f"{name!r} is {values[row]:.6g}, outside [0, 1]; give probabilities of the "
+            f"{name!r} is {float(confidence[row]):.6g}, outside [0, 1]; give probabilities of the "
             "predicted class, percentages divided by 100"
         ),
     )
@@ -695,22 +652,22 @@ def check_confidence(checks: RowChecks, name: str, confidence: Tensor) -> None:
 
 def check_boxes(checks: RowChecks, name: str, corners: np.ndarray) -> None:
     """Corners x1 <= x2, y1 <= y2 in [0, 1], but for roundings."""
-    inside = np.asarray(((corners >= -1e-6) & (corners <= 1 + 1e-6)).all(1))
+
+    def shown(row: int) -> str:
+        return f"{name!r} is [" + ", ".join(f"{number:.4g}" for number in corners[row]) + "]"
+
+    remedy = f"or leave {name!r} out to audit by confidence alone"
     checks.refuse(
-        ~inside,
+        ~np.asarray(((corners >= -1e-6) & (corners <= 1 + 1e-6)).all(1)),
         "box outside the image",
         lambda row: (
-            f"{name!r} is {_short(corners[row])}, not in [0, 1]: divide pixels by width and "
-            f"height of the image, or leave {name!r} out to audit by confidence alone"
+            f"{shown(row)}, not in [0, 1]: divide pixels by width and height of the image, {remedy}"
         ),
     )
     checks.refuse(
         np.asarray((corners[:, 2:] < corners[:, :2]).any(1)),
         "corners in the wrong order",
-        lambda row: (
-            f"{name!r} is {_short(corners[row])}: give x1 y1 x2 y2 with x1 <= x2 and y1 <= y2, or "
-            f"leave {name!r} out to audit by confidence alone"
-        ),
+        lambda row: f"{shown(row)}: give x1 y1 x2 y2 with x1 <= x2 and y1 <= y2, {remedy}",
     )
 
 
@@ -721,20 +678,6 @@ def _raw_scores(checks: RowChecks, name: str) -> str:
     if name.strip().lower() in UNNAMED or name.strip().isdecimal():
         return "raw scores need --kind logits"
     return "raw scores are to be called 'logits', or 'logit_<class>'"
-
-
-def _short(numbers: np.ndarray) -> str:
-    return "[" + ", ".join(f"{number:.4g}" for number in numbers) + "]"
-
-
-def _label_remedy(checks: RowChecks, labels: Tensor) -> str:
-    if labels.ndim > 1:
-        if checks.of_arrays:
-            return "leave images with void pixels out"
-        return "name the label of void pixels with --ignore-index"
-    if int(labels.min()) >= 1:
-        return "classes are counted from 0: subtract the smallest label"
-    return checks.skip
 
 
 def numbers(checks: RowChecks, name: str, column: np.ndarray) -> np.ndarray:
@@ -749,15 +692,18 @@ def numbers(checks: RowChecks, name: str, column: np.ndarray) -> np.ndarray:
         return column.astype(np.float64)
     except (ValueError, TypeError):
         found = np.array([as_number(value) for value in column])
-        checks.refuse(
-            np.isnan(found) & np.array([str(v).strip().lower() != "nan" for v in column]),
-            f"no number in {name!r}",
-            lambda row: (
-                f"column {name!r} holds no numbers: {str(column[row])!r}; "
-                f"{_remedy(checks, column[row])}"
-            ),
-        )
-        return found
+    is_none = np.isnan(found) & np.array([str(v).strip().lower() != "nan" for v in column])
+
+    def describe(row: int) -> str:
+        value, remedy = column[row], checks.skip
+        if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]*,[0-9]+\s*", value):
+            remedy = "write numbers with a decimal point, 0.5"
+        elif isinstance(value, str) and value.startswith("["):
+            remedy = 'write lists as JSON, "[0.1, 0.9]"'
+        return f"column {name!r} holds no numbers: {str(value)!r}; {remedy}"
+
+    checks.refuse(is_none, f"no number in {name!r}", describe)
+    return found
 
 
 def matrix(checks: RowChecks, names: list[str], columns: list[np.ndarray]) -> np.ndarray:
@@ -856,16 +802,7 @@ def as_number(value: Any) -> float:
         return math.nan
 
 
-def _remedy(checks: RowChecks, value: Any) -> str:
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]*,[0-9]+\s*", value):
-        return "write numbers with a decimal point, 0.5"
-    if isinstance(value, str) and value.startswith("["):
-        return 'write lists as JSON, "[0.1, 0.9]"'
-    return checks.skip
-
-
 _BOOLEANS = {"true": 1, "false": 0}
-_MISSING = ("", "nan")
 _LARGEST = 2**62  # beyond any number of classes, and still an int64
 
 
@@ -891,7 +828,12 @@ def class_numbers(
     if column.dtype.kind in "iu" and not _names_are_numbers(classes):
         return torch.from_numpy(np.ascontiguousarray(column).astype(np.int64))
     if column.dtype.kind == "f":
-        _refuse_fractions(checks, name, column)
+        refuse_missing(checks, name, column)
+        checks.refuse(
+            ~(column % 1 == 0),
+            "label",
+            lambda row: f"{name!r} must hold whole numbers, got {column[row]}; {checks.skip}",
+        )
         column = np.nan_to_num(column).astype(np.int64)
     places = {each: place for place, each in enumerate(classes or ())}
     codes, names = spelled(column)
@@ -902,12 +844,8 @@ def class_numbers(
         how = "classes=['cat', 'dog']" if checks.of_arrays else "--classes cat,dog"
         what = f"a class name nor a number; name the classes: {how}"
     is_unknown = np.array([each is None for each in known], dtype=bool)
-    is_missing = is_unknown & np.array(
-        [_is_missing(each) or each == "None" for each in names], dtype=bool
-    )
-    checks.refuse(
-        is_missing[codes], "missing label", lambda _: f"{name!r} is missing; {checks.skip}"
-    )
+    is_missing = is_unknown & np.array([_is_missing(n) or n == "None" for n in names], dtype=bool)
+    _refuse_missing(checks, name, is_missing[codes])
     checks.refuse(
         is_unknown[codes],
         "unknown label",
@@ -957,6 +895,10 @@ def refuse_missing(checks: RowChecks, name: str, column: np.ndarray) -> None:
     else:
         codes, names = spelled(column)
         mask = np.array([_is_missing(each) for each in names], dtype=bool)[codes]
+    _refuse_missing(checks, name, mask)
+
+
+def _refuse_missing(checks: RowChecks, name: str, mask: np.ndarray) -> None:
     checks.refuse(mask, "missing label", lambda _: f"{name!r} is missing; {checks.skip}")
 
 
@@ -969,22 +911,8 @@ def exact_number(name: str) -> int | float | None:
     """The number that a text is, whole ones exactly; true and false are 1 and 0; else None."""
     if re.fullmatch(r"[+-]?[0-9]+", name):
         return int(name)
-    if name.lower() in _BOOLEANS:
-        return _BOOLEANS[name.lower()]
-    try:
-        value = float(name)
-    except ValueError:
-        return None
+    value = _BOOLEANS.get(name.lower(), as_number(name))
     return None if value != value else value
-
-
-def _refuse_fractions(checks: RowChecks, name: str, column: np.ndarray) -> None:
-    refuse_missing(checks, name, column)
-    checks.refuse(
-        ~(column % 1 == 0),
-        "label",
-        lambda row: f"{name!r} must hold whole numbers, got {column[row]}; {checks.skip}",
-    )
 
 
 def _class_number(
@@ -1018,7 +946,7 @@ def _spelling(value: Any) -> str:
 
 def _is_missing(value: Any) -> bool:
     if isinstance(value, str):
-        return value.strip().lower() in _MISSING
+        return value.strip().lower() in ("", "nan")
     differs = None if value is None else value != value  # pandas' NA is neither
     return not isinstance(differs, (bool, np.bool_)) or bool(differs)
 
@@ -1058,24 +986,22 @@ def _date(value: Any) -> float:
     try:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+    except ValueError:  # months, and fractions of other lengths
+        if not re.fullmatch(r"\d{4}-[\d\-T :.]+", text):
+            return math.nan
+    try:
+        return float(np.datetime64(text, "us").astype(np.int64)) / 1e6
     except ValueError:
-        pass
-    try:  # months, and fractions of other lengths
-        if re.fullmatch(r"\d{4}-[\d\-T :.]+", text):
-            return float(np.datetime64(text, "us").astype(np.int64)) / 1e6
-    except ValueError:
-        pass
-    return math.nan
-
-
-_ROUNDING = 1e-6
+        return math.nan
 
 
 class Meaning:
     """The meaning of one probability a row, the same in all batches of a file."""
 
     def __init__(self, where: str, classes: list[str] | None) -> None:
-        self.where, self.classes = where, classes or []
+        self.where = where
+        self.numbers = {name: float(place) for place, name in enumerate(classes or ())}
+        self.numbers |= dict.fromkeys(("", "nan", "None"), math.nan) | self.numbers
         self.is_confidence: bool | None = None
 
     def settle(self, roles: Roles, columns: Columns) -> Roles:
@@ -1101,22 +1027,15 @@ class Meaning:
     def _is_confidence(self, column: np.ndarray, predicted: np.ndarray) -> bool | None:
         """False where probabilities of class 1 fit, None where those of no class do."""
         codes, names = spelled(predicted)
-        numbers = np.array([self._number(name) for name in names], dtype=np.float64)[codes]
+        found = [self.numbers.get(name, exact_number(name)) for name in names]
+        # A name that is no number is of neither class.
+        numbers = np.array([2.0 if n is None else float(n) for n in found])[codes]
         values = np.array([as_number(value) for value in column.tolist()], dtype=np.float64)
         known = ~np.isnan(values) & ~np.isnan(numbers)
         values, numbers = values[known], numbers[known]
         if not np.isin(numbers, (0, 1)).all():
             return True
-        fits = np.where(numbers == 1, values >= 0.5 - _ROUNDING, values <= 0.5 + _ROUNDING)
-        if fits.all():
+        least, most = 0.5 - 1e-6, 0.5 + 1e-6  # but for roundings
+        if np.where(numbers == 1, values >= least, values <= most).all():
             return False
-        return True if (values >= 0.5 - _ROUNDING).all() else None
-
-    def _number(self, name: str) -> float:
-        """Number of a class; NaN where there is no name, 2 for a name that is no number."""
-        if name in self.classes:
-            return float(self.classes.index(name))
-        if name in ("", "nan", "None"):
-            return float("nan")
-        number = exact_number(name)
-        return 2.0 if number is None else float(number)
+        return True if (values >= least).all() else None

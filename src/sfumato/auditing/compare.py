@@ -90,23 +90,14 @@ def _by_index(first: AnyPredictions, second: AnyPredictions) -> tuple[Tensor, Te
 def _check_order(first: AnyPredictions, second: AnyPredictions) -> None:
     """Raise where rows at the same place are other samples."""
     if len(first) != len(second):
-        raise _incomparable(
-            first,
-            second,
-            f"they hold {len(first):,} and {len(second):,} samples, and not both have an 'index'. "
-            f"{_REMEDY}",
-        )
-    ours, theirs = (_rows_of_one_file(file) for file in (first, second))
-    if ours is not None and theirs is not None and not torch.equal(ours, theirs):
+        counts = f"they hold {len(first):,} and {len(second):,} samples"
+        raise _incomparable(first, second, f"{counts}, and not both have an 'index'. {_REMEDY}")
+    # Positions in each file; of several that were joined they begin anew, and say nothing.
+    known = [file.rows for file in (first, second) if file.rows is not None]
+    known = [rows for rows in known if bool((rows.diff() > 0).all())]
+    if len(known) == 2 and not torch.equal(*known):
         why = "other rows were left out of each. Give both an 'index', or mend the bad rows."
         raise _incomparable(first, second, why)
-
-
-def _rows_of_one_file(file: AnyPredictions) -> Tensor | None:
-    """Positions in the file; None where several were joined, in which they begin anew."""
-    if file.rows is None or not bool((file.rows.diff() > 0).all()):
-        return None
-    return file.rows
 
 
 def _same_labels(
@@ -191,11 +182,9 @@ def _compare(
     settings: dict[str, Any] = {"resamples": resamples, "generator": generator}
     if isinstance(first, PredictionFile) and isinstance(second, PredictionFile):
         others, order = second.probabilities[theirs], class_order(first, second)
+        others = others if order is None else others[:, order.argsort()]
         found = compare_predictions(
-            probs=(
-                first.probabilities[ours],
-                others if order is None else others[:, order.argsort()],
-            ),
+            probs=(first.probabilities[ours], others),
             target=first.labels[ours],
             num_bins=NUM_BINS,
             ignore_index=first.void,
@@ -206,8 +195,7 @@ def _compare(
     for file in (first, second):
         if isinstance(file, PredictionFile) and file.labels.ndim > 1:
             kinds = f"{file.name} holds dense predictions, the other confidences"
-            why = f"{kinds}; save both as dense predictions"
-            raise _incomparable(first, second, why)
+            raise _incomparable(first, second, f"{kinds}; save both as dense predictions")
     (before, unit), (after, unit_after) = _chosen(first, ours), _chosen(second, theirs)
     unit = unit_after if unit is None else unit
     if unit is not None and len(unit.unique()) < 2:

@@ -29,7 +29,6 @@ from sfumato.auditing.columns import (
     PredictionFileError,
     Roles,
     RowChecks,
-    Table,
     batch_rows,
     check_boxes,
     check_class_names,
@@ -168,11 +167,15 @@ def joined(parts: Sequence[AnyPredictions]) -> AnyPredictions:
         _check_shapes([part for part in parts if isinstance(part, PredictionFile)])
     else:
         parts = _with_shared_names([part for part in parts if isinstance(part, ConfidenceFile)])
-    of_rows = {
-        each.name: _after_each_other([getattr(part, each.name) for part in parts])
-        for each in fields(first)
-        if each.name not in _OF_FILE
-    }
+    of_rows: dict[str, Any] = {}
+    for name in {each.name for each in fields(first)} - _OF_FILE:
+        values = [getattr(part, name) for part in parts]
+        if any(value is None for value in values):
+            of_rows[name] = None
+        elif isinstance(values[0], Tensor):
+            of_rows[name] = torch.cat(values)
+        else:
+            of_rows[name] = [each for value in values for each in value]
     return replace(parts[0], **of_rows)
 
 
@@ -182,22 +185,15 @@ _OF_FILE = frozenset(
 )
 
 
-def _after_each_other(values: Sequence[Any]) -> Any:
-    """Tensors or lists of all parts as one; None where a part has none."""
-    if any(value is None for value in values):
-        return None
-    if isinstance(values[0], Tensor):
-        return torch.cat(list(values))
-    return [each for value in values for each in value]
-
-
 def _check_shapes(files: Sequence[PredictionFile]) -> None:
     first = files[0]
+    ours = first.predictions.shape
     for part in files[1:]:
-        if part.predictions.shape[1:] != first.predictions.shape[1:]:
+        theirs = part.predictions.shape
+        if theirs[1:] != ours[1:]:
             raise PredictionFileError(
-                f"{part.name} has {part.predictions.shape[1]} classes where {first.name} has "
-                f"{first.predictions.shape[1]}: parts of one model have the same"
+                f"{part.name} has {theirs[1]} classes where {first.name} has {ours[1]}: parts of "
+                "one model have the same"
             )
         if (part.logits is None) is not (first.logits is None):
             raise PredictionFileError(f"{part.name} and {first.name} mix logits and probabilities")
@@ -227,14 +223,11 @@ def needs(path: Path, roles: Roles, names: list[str], *, is_table: bool, unlabel
     if unlabelled:
         _needs_no_labels(path, roles, known)
         return
-    if roles.scores and roles.labels is not None:
-        return
     can_tell = roles.correct or (roles.labels and roles.predicted)
-    if not roles.scores and roles.confidence and can_tell:
+    if roles.labels is not None if roles.scores else roles.confidence and can_tell:
         return
-    no_truth = roles.labels is None and roles.correct is None
     hint = ""
-    if no_truth and (roles.scores or roles.confidence):
+    if roles.labels is None and roles.correct is None and (roles.scores or roles.confidence):
         hint = (
             "; if there are no labels, sfumato audit --unlabelled tells the accuracy to expect "
             "where confidences are right"
@@ -288,7 +281,6 @@ class _Part:
         return slice(None) if kept is None else kept
 
     def error(self, text: str) -> PredictionFileError:
-        """The error that names the file."""
         return PredictionFileError(f"{self.checks.where}: {text}")
 
 
@@ -303,12 +295,12 @@ def distributions(part: _Part) -> PredictionFile:
     check_labels(checks, labels, values.shape[1], ignored)
     more, keep = _shared_columns(part), part.keep
     return PredictionFile(
-        name=part.name,
-        labels=labels[keep],
+        part.name,
+        labels[keep],
+        **{used: values[keep]},  # type: ignore[arg-type]
         classes=part.classes or roles.classes,
         own_classes=roles.classes,
         void=-100 if ignored is None else ignored,
-        **{used: values[keep]},  # type: ignore[arg-type]
         **more,
     )
 
@@ -323,11 +315,30 @@ def _read_scores(part: _Part) -> tuple[Kind, Tensor]:
     used: Kind = roles.kind or part.kind or "probs"
     if part.kind is not None and roles.kind not in (None, part.kind):
         raise part.error(f"{shown!r} are no {part.kind}; leave --kind out")
-    values = _scores(part, shown, scores, used)
-    if classes is not None and len(classes) != values.shape[1]:
-        raise part.error(f"{len(classes)} class names for {values.shape[1]} classes")
+    if scores.ndim == 1 and used == "probs":  # of the second of two classes
+        second = scores.astype(np.promote_types(scores.dtype, np.float32))
+        scores = np.stack([1 - second, second], 1)
+    if scores.ndim not in (2, 4) or scores.shape[1] < 2 or scores.dtype.kind != "f":
+        raise part.error(
+            f"{shown!r} must be floating point (N, C) with C >= 2, got "
+            f"{scores.dtype} {scores.shape}; two classes may be given as one column of "
+            "probabilities, (N,)"
+        )
+    if classes is not None and len(classes) != scores.shape[1]:
+        raise part.error(f"{len(classes)} class names for {scores.shape[1]} classes")
     check_class_names(checks, classes)
-    return used, values
+    kept = np.promote_types(scores.dtype, "f4")
+    if scores.flags.f_contiguous and scores.flags.writeable and scores.dtype == kept:
+        return used, torch.from_numpy(scores.T).T
+    return used, torch.from_numpy(np.array(scores, dtype=kept, order="C", copy=True))
+
+
+def _flat_scores(part: _Part, what: str, remedy: str) -> tuple[Kind, Tensor]:
+    """Checked scores (N, C) of all classes, and what they are."""
+    used, values = _read_scores(part)
+    if values.ndim != 2:
+        raise part.error(f"{what}, got {tuple(values.shape)}: {remedy}")
+    return used, _checked_scores(part, values, used)
 
 
 def _checked_scores(part: _Part, values: Tensor, kind: Kind) -> Tensor:
@@ -339,22 +350,6 @@ def _checked_scores(part: _Part, values: Tensor, kind: Kind) -> Tensor:
     return values
 
 
-def _scores(part: _Part, name: str, scores: np.ndarray, kind: Kind) -> Tensor:
-    if scores.ndim == 1 and kind == "probs":  # of the second of two classes
-        second = scores.astype(np.promote_types(scores.dtype, np.float32))
-        scores = np.stack([1 - second, second], 1)
-    if scores.ndim not in (2, 4) or scores.shape[1] < 2 or scores.dtype.kind != "f":
-        raise part.error(
-            f"{name!r} must be floating point (N, C) with C >= 2, got "
-            f"{scores.dtype} {scores.shape}; two classes may be given as one column of "
-            "probabilities, (N,)"
-        )
-    kept = np.promote_types(scores.dtype, "f4")
-    if scores.flags.f_contiguous and scores.flags.writeable and scores.dtype == kept:
-        return torch.from_numpy(scores.T).T
-    return torch.from_numpy(np.array(scores, dtype=kept, order="C", copy=True))
-
-
 def _labels(part: _Part, scores: Tensor) -> Tensor:
     name = part.roles.labels or ""
     column, classes = part.columns[name], part.classes or part.roles.classes
@@ -362,12 +357,11 @@ def _labels(part: _Part, scores: Tensor) -> Tensor:
     got = f"got {column.dtype} {column.shape}"
     if column.shape != shape:
         raise part.error(f"{name!r} must be {shape} class numbers for these predictions, {got}")
-    if column.dtype.kind == "f" and column.ndim == 1:
-        counted = column[~part.checks.bad]
-        if len(counted) and bool((counted % 1 != 0).all()):
-            raise part.error(f"{name!r} must hold whole numbers (N,), {got}")
     if column.ndim > 1:
         return torch.from_numpy(column.astype(np.int64))
+    counted = column[~part.checks.bad]
+    if column.dtype.kind == "f" and len(counted) and bool((counted % 1 != 0).all()):
+        raise part.error(f"{name!r} must hold whole numbers (N,), {got}")
     count, ignored = scores.shape[1], part.ignored
     return class_numbers(part.checks, name, column, classes, count=count, ignored=ignored)
 
@@ -395,7 +389,10 @@ def _shared_columns(part: _Part) -> dict[str, Any]:
 def confidences(part: _Part) -> ConfidenceFile:
     """Confidences with whether the prediction was right."""
     if part.ignored is not None:
-        _drop_ignored(part, part.ignored)
+        if part.roles.labels is None:
+            raise part.error("holds no labels that could be ignored; leave --ignore-index out")
+        column = part.columns[part.roles.labels]
+        part.checks.drop(same_classes(column, np.full(len(column), part.ignored)), IGNORED)
     values = _confidence(part)
     part = _with_names(part)
     checks, roles, columns = part.checks, part.roles, part.columns
@@ -408,19 +405,19 @@ def confidences(part: _Part) -> ConfidenceFile:
         right = same_classes(*(columns[each] for each in compared))
     corners = _boxes(part)
     more, chosen = _shared_columns(part), part.keep
-    predicted, names = _predicted(roles, columns, chosen)
+    predicted, names = _predicted(part)
     truth = None
     if roles.labels is not None and roles.correct is None:
         codes, labels = spelled(columns[roles.labels][chosen])
         truth = [labels[code] for code in codes]
     return ConfidenceFile(
-        name=part.name,
-        confidence=values[chosen].clamp(max=1),
-        correct=tensor(right[chosen]),
-        predicted=predicted,
+        part.name,
+        values[chosen].clamp(max=1),
+        tensor(right[chosen]),
+        predicted,
         classes=names,
         boxes=None if corners is None else tensor(corners[chosen]),
-        images=None if roles.images is None else names_of(columns[roles.images][chosen]),
+        images=_images(part),
         truth=truth,
         **more,
     )
@@ -428,36 +425,33 @@ def confidences(part: _Part) -> ConfidenceFile:
 
 def unlabelled(part: _Part) -> ConfidenceFile:
     """Confidences of predictions of which nobody says whether they are right."""
-    top, names, roles = None, part.classes or part.roles.classes, part.roles
-    if roles.scores:
-        used, values = _read_scores(part)
-        if values.ndim != 2:
-            raise part.error(
-                f"--unlabelled takes predictions of (N, C), got {tuple(values.shape)}: pixels of "
-                "one image are far from independent"
-            )
-        values = _checked_scores(part, values, used)
+    top, names = None, part.classes or part.roles.classes
+    if part.roles.scores:
+        why = "pixels of one image are far from independent"
+        used, values = _flat_scores(part, "--unlabelled takes predictions of (N, C)", why)
         confidence, top = (values if used == "probs" else values.softmax(1)).max(1)
         names = names or [str(number) for number in range(values.shape[1])]
     else:
         confidence = _confidence(part)
         part = _with_names(part)
     more, chosen = _shared_columns(part), part.keep
-    if top is None:
-        predicted, names = _predicted(roles, part.columns, chosen)
-    else:
-        predicted = top[chosen]
+    predicted, names = _predicted(part) if top is None else (top[chosen], names)
     confidence = confidence[chosen].clamp(max=1)
     return ConfidenceFile(
-        name=part.name,
-        confidence=confidence,
-        correct=torch.zeros(len(confidence), dtype=torch.bool),
-        predicted=predicted,
+        part.name,
+        confidence,
+        torch.zeros(len(confidence), dtype=torch.bool),
+        predicted,
         classes=names,
-        images=None if roles.images is None else names_of(part.columns[roles.images][chosen]),
+        images=_images(part),
         is_labelled=False,
         **more,
     )
+
+
+def _images(part: _Part) -> list[str] | None:
+    name = part.roles.images
+    return None if name is None else names_of(part.columns[name][part.keep])
 
 
 def _confidence(part: _Part) -> Tensor:
@@ -498,22 +492,13 @@ def _with_names(part: _Part) -> _Part:
     return replace(part, columns={**part.columns, **named})
 
 
-def _predicted(
-    roles: Roles, columns: Columns, chosen: slice | np.ndarray
-) -> tuple[Tensor | None, list[str] | None]:
+def _predicted(part: _Part) -> tuple[Tensor | None, list[str] | None]:
     """Places of the predicted classes in a list of names, and that list; None where unknown."""
-    column = roles.predicted or roles.labels
+    column = part.roles.predicted or part.roles.labels
     if column is None:
         return None, None
-    codes, names = spelled(columns[column][chosen])
+    codes, names = spelled(part.columns[column][part.keep])
     return torch.from_numpy(codes), names
-
-
-def _drop_ignored(part: _Part, ignored: int) -> None:
-    if part.roles.labels is None:
-        raise part.error("holds no labels that could be ignored; leave --ignore-index out")
-    column = part.columns[part.roles.labels]
-    part.checks.drop(same_classes(column, np.full(len(column), ignored)), IGNORED)
 
 
 def _boxes(part: _Part) -> np.ndarray | None:
@@ -532,37 +517,21 @@ def _boxes(part: _Part) -> np.ndarray | None:
 
 
 def _read(part: _Part, make: Callable[[_Part], AnyPredictions]) -> AnyPredictions:
-    """The rows of a part, the strange ones among them apart: these have no right answer."""
-    strange = _strange(part)
-    return replace(make(part), strange=strange)
-
-
-def _strange(part: _Part) -> Tensor | None:
-    """Scores of the rows that are of none of the classes, which then count for nothing else."""
+    """The rows of a part; apart the scores of those of none of the classes, which have no label."""
     name, roles = part.roles.familiar, part.roles
     if name is None:
-        return None
+        return make(part)
     if roles.boxes is not None or roles.images is not None:
         raise part.error(f"{name!r} is of whole inputs, and these are detections: leave it out")
     is_familiar = truth_values(part.checks, name, part.columns[name])
     apart = replace(part, checks=replace(part.checks))
     apart.checks.bad |= part.checks.bad | is_familiar
     if roles.scores:
-        used, values = _read_scores(apart)
-        if values.ndim != 2:
-            raise part.error(
-                f"{name!r} is of whole inputs, got {tuple(values.shape)}: leave it out"
-            )
-        values = _checked_scores(apart, values, used)
+        _, values = _flat_scores(apart, f"{name!r} is of whole inputs", "leave it out")
     else:
         values = _confidence(apart).clamp(max=1)
     part.checks.bad |= ~is_familiar
-    return values[apart.keep]
-
-
-_SCORES = ("probs", "logits", "confidence")
-
-_SAME = ("confidence", "correct", "predicted", "groups", "images", "boxes")
+    return replace(make(part), strange=values[apart.keep])
 
 
 def predictions_of_arrays(
@@ -574,7 +543,7 @@ def predictions_of_arrays(
 ) -> AnyPredictions:
     """Checked predictions, from arguments of `sfumato.audit`; None where one was not given."""
     columns = {key: as_array(key, value) for key, value in given.items() if value is not None}
-    scores = [key for key in _SCORES if key in columns]
+    scores = [key for key in ("probs", "logits", "confidence") if key in columns]
     if len(scores) != 1:
         got = ", ".join(scores) or "none"
         raise ValueError(f"give exactly one of probs, logits and confidence, got {got}")
@@ -589,14 +558,8 @@ def predictions_of_arrays(
     if not count:
         raise ValueError(f"{main} must hold at least one prediction, got none")
     kind: Kind | None = "logits" if main == "logits" else "probs" if main == "probs" else None
-    roles = Roles(
-        scores=[main] if kind else [],
-        kind=kind,
-        **{key: key for key in _SAME if key in columns},  # type: ignore[arg-type]
-        labels="target" if "target" in columns else None,
-        times="time" if "time" in columns else None,
-        familiar="in_distribution" if "in_distribution" in columns else None,
-    )
+    named = {_OF_ARGUMENTS.get(key, key): key for key in columns if key not in ("probs", "logits")}
+    roles = Roles(scores=[main] if kind else [], kind=kind, **named)  # type: ignore[arg-type]
     if main == "logits" and not any_logits:
         check_logit_values("logits", torch.as_tensor(columns[main]))
     checks = RowChecks(name, 0, count, of_arrays=True, any_logits=True)
@@ -605,26 +568,29 @@ def predictions_of_arrays(
     return _read(part, confidences if kind is None else distributions)
 
 
+# Arguments with another name than their role.
+_OF_ARGUMENTS = {"target": "labels", "time": "times", "in_distribution": "familiar"}
+
+
 def _check_arguments(main: str, columns: Mapping[str, Any]) -> None:
-    if main != "confidence":
-        of_detections = [key for key in ("images", "boxes") if key in columns]
-        if of_detections:
-            raise ValueError(f"{of_detections[0]} goes with confidence, not with {main}")
-        unused = [key for key in ("correct", "predicted") if key in columns]
-        if unused:
-            raise ValueError(f"{unused[0]} follows from {main} and target: leave it out")
-        if "target" not in columns:
-            raise ValueError(
-                f"target must be given with {main}, got None; without labels there is only the "
-                "accuracy to expect: sfumato.predictions.expected_accuracy"
-            )
-        return
     ways = [key for key in ("correct", "predicted") if key in columns]
-    if len(ways) != 1:
-        got = " and ".join(ways) or "none"
-        raise ValueError(f"confidence needs one of correct and predicted, got {got}")
-    if "predicted" in columns and "target" not in columns:
-        raise ValueError("target must be given with predicted, got None")
+    if main == "confidence":
+        if len(ways) != 1:
+            got = " and ".join(ways) or "none"
+            raise ValueError(f"confidence needs one of correct and predicted, got {got}")
+        if "predicted" in columns and "target" not in columns:
+            raise ValueError("target must be given with predicted, got None")
+        return
+    for key in ("images", "boxes"):
+        if key in columns:
+            raise ValueError(f"{key} goes with confidence, not with {main}")
+    if ways:
+        raise ValueError(f"{ways[0]} follows from {main} and target: leave it out")
+    if "target" not in columns:
+        raise ValueError(
+            f"target must be given with {main}, got None; without labels there is only the "
+            "accuracy to expect: sfumato.predictions.expected_accuracy"
+        )
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
@@ -639,20 +605,19 @@ def as_array(name: str, value: Any) -> np.ndarray:
     if all(isinstance(entry, str) for entry in entries):
         return array.astype(str)
     if all(isinstance(entry, date) for entry in entries):
-        return np.array([_utc(entry) for entry in entries], dtype="datetime64[us]")
+        # NumPy's dates have no time zone: all are UTC.
+        zoned = [isinstance(entry, datetime) and entry.tzinfo is not None for entry in entries]
+        plain = [
+            entry.astimezone(timezone.utc).replace(tzinfo=None) if is_zoned else entry
+            for entry, is_zoned in zip(entries, zoned, strict=True)
+        ]
+        return np.array(plain, dtype="datetime64[us]")
     if all(isinstance(entry, (int, float)) for entry in entries):
         return np.array(entries)
     raise TypeError(
         f"{name} must be an array of one type, got objects: {str(value)[:60]}; mixed sizes or "
         "missing values?"
     )
-
-
-def _utc(value: date) -> date:
-    """Convert to UTC and drop the time zone, which NumPy's dates don't have."""
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return value.astimezone(timezone.utc).replace(tzinfo=None)
-    return value
 
 
 _BESIDE = {
@@ -677,13 +642,14 @@ class Layout(NamedTuple):
 
 def layout_of(part: AnyPredictions) -> Layout:
     """Return the layout of a file, from any batch of it."""
-    beside = {shown for key, shown in _BESIDE.items() if getattr(part, key, None) is not None}
+    named = {key for key in _BESIDE if getattr(part, key, None) is not None}
+    beside = frozenset(_BESIDE[key] for key in named)
     if isinstance(part, ConfidenceFile):
-        return Layout(part.name, "confidence", None, None, frozenset(beside))
+        return Layout(part.name, "confidence", None, None, beside)
     kind = "probs" if part.logits is None else "logits"
     classes = None if part.classes is None else tuple(part.classes)
     own_classes = classes if part.own_classes is None else tuple(part.own_classes)
-    return Layout(part.name, kind, classes, own_classes, frozenset(beside))
+    return Layout(part.name, kind, classes, own_classes, beside)
 
 
 def as_first(part: AnyPredictions, first: Layout, where: str) -> AnyPredictions:
@@ -734,20 +700,14 @@ def _in_order(part: PredictionFile, ours: Layout, first: Layout, where: str) -> 
     labels = part.labels.clone()
     counts = labels != part.void
     labels[counts] = columns.argsort()[labels[counts]]
-    return replace(
-        part,
-        labels=labels,
-        probs=None if part.probs is None else part.probs[:, columns],
-        logits=None if part.logits is None else part.logits[:, columns],
-        strange=None if part.strange is None else part.strange[:, columns],
-        classes=list(theirs),
-        own_classes=list(theirs),
-    )
+    scores = {key: getattr(part, key) for key in ("probs", "logits", "strange")}
+    scores = {key: None if each is None else each[:, columns] for key, each in scores.items()}
+    return replace(part, labels=labels, classes=[*theirs], own_classes=[*theirs], **scores)
 
 
 def _numbers(classes: tuple[str, ...] | None) -> tuple[str, ...]:
     """Name as many classes by their numbers."""
-    return tuple(str(number) for number in range(len(classes or ())))
+    return tuple(map(str, range(len(classes or ()))))
 
 
 def _listed(layout: Layout) -> str:
@@ -864,9 +824,9 @@ def _table_parts(
             raise PredictionFileError(f"{path}: has several columns {twice[0]!r}; keep one of them")
         return used
 
-    read: Callable[..., Table] = TABLES[path.suffix.lower()]
     options = {"groups": groups} if groups is not None else {}
-    for first, columns, broken in read(path, wanted, reading.on_bad_row, **options):
+    read = TABLES[path.suffix.lower()](path, wanted, reading.on_bad_row, **options)
+    for first, columns, broken in read:
         settled = meaning.settle(roles, columns)
         yield _predictions(path, reading, skipped, settled, columns, first, broken)
 
@@ -878,39 +838,33 @@ def _array_parts(
     if reading.labels is not None:
         arrays |= _labels_beside(path, reading.labels, arrays)
     roles = _roles_of_arrays(path, arrays, reading)
-    names = arrays.pop(roles.class_names) if roles.class_names is not None else None
-    if names is not None:
-        roles.classes = names_of(names)
-    count = _one_length(path, roles, arrays)
-    used = used_names(roles)
-    width = max(int(np.prod(arrays[name].shape[1:])) for name in used)
-    step = batch_rows(width)
-    if path.suffix.lower() != ".npy":  # in memory already: one part
-        step = max(count, 1)
+    if roles.class_names is not None:
+        roles.classes = names_of(arrays.pop(roles.class_names))
+    used, count = _columns_of_rows(path, roles, arrays)
+    step = max(count, 1)  # in memory already: one part
+    if path.suffix.lower() == ".npy":
+        step = batch_rows(max(int(np.prod(each.shape[1:])) for each in used.values()))
     meaning = Meaning(str(path), reading.told_classes)
     for start in range(0, count, step):
-        part = {name: arrays[name][start : start + step] for name in used}
+        part = {name: each[start : start + step] for name, each in used.items()}
         yield _predictions(path, reading, skipped, meaning.settle(roles, part), part, start)
 
 
 def _roles_of_arrays(path: Path, arrays: Columns, reading: Reading) -> Roles:
-    roles = told_roles(
-        list(arrays),
-        reading.columns,
-        flat=[n for n, a in arrays.items() if a.ndim == 1 and a.dtype.kind not in "fO"],
-        lists=[n for n, a in arrays.items() if a.ndim > 1 or _holds_lists(a)],
-    )
+    lists = [
+        name
+        for name, each in arrays.items()
+        if each.ndim > 1 or (each.dtype == object and len(each) and isinstance(each[0], list))
+    ]
+    flat = [n for n, each in arrays.items() if each.ndim == 1 and each.dtype.kind not in "fO"]
+    roles = told_roles(list(arrays), reading.columns, flat, lists)
     needs(path, roles, list(arrays), is_table=False, unlabelled=reading.unlabelled)
     return roles
 
 
-def _holds_lists(column: np.ndarray) -> bool:
-    return column.dtype == object and len(column) > 0 and isinstance(column[0], list)
-
-
 def predictions_of_frame(frame: Any, reading: Reading) -> AnyPredictions:
     """Checked predictions of a frame or of a mapping of names to columns."""
-    path, skipped = Path("frame"), Counter[str]()
+    path = Path("frame")
     arrays = columns_of_frame(frame)
     try:
         roles = _roles_of_arrays(path, arrays, reading)
@@ -918,36 +872,37 @@ def predictions_of_frame(frame: Any, reading: Reading) -> AnyPredictions:
         raise
     except ValueError as error:
         raise PredictionFileError(f"frame: {error}") from None
-    if not _one_length(path, roles, arrays):
+    part, count = _columns_of_rows(path, roles, arrays)
+    if not count:
         raise PredictionFileError("frame: holds no prediction")
-    part = {name: arrays[name] for name in used_names(roles)}
     roles = Meaning(str(path), reading.told_classes).settle(roles, part)
-    return _predictions(path, reading, skipped, roles, part, 0)
+    return _predictions(path, reading, Counter(), roles, part, 0)
 
 
 def calibrated(found: AnyPredictions, calibrator: Calibrator) -> AnyPredictions:
     """The predictions as a calibrator makes them, and named so."""
-    name, strange = f"{found.name}, calibrated", found.strange
-    named = calibrator.report.get("class_names")
-    try:
-        if isinstance(found, ConfidenceFile):
-            boxes = found.boxes if calibrator.place is not None else None
-            after = calibrator.predict_proba(confidence=found.confidence, boxes=boxes)
-            if strange is not None and len(strange):
-                strange = calibrator.predict_proba(confidence=strange)
-            return replace(found, name=name, confidence=after, strange=strange)
-        if named and found.classes and list(named) != list(found.classes):
-            raise ValueError(f"the calibrator is of the classes {named}, here {found.classes}")
-        kind = "probs" if found.logits is None else "logits"
-        apply: Callable[..., Tensor] = partial(
-            calibrator.predict_proba, any_logits=kind == "logits"
+    named, strange = calibrator.report.get("class_names"), found.strange
+    rows: dict[str, Any] = {}
+    after: dict[str, Any] = {"logits": None} if isinstance(found, PredictionFile) else {}
+    if isinstance(found, ConfidenceFile):
+        kind, shown, values = "confidence", "confidence", found.confidence
+        rows["boxes"] = found.boxes if calibrator.place is not None else None
+    else:
+        kind, shown, values = (
+            "probs" if found.logits is None else "logits",
+            "probs",
+            found.predictions,
         )
-        after = apply(**{kind: found.predictions})
+    apply: Callable[..., Tensor] = partial(calibrator.predict_proba, any_logits=kind == "logits")
+    try:
+        if kind != "confidence" and named and found.classes and list(named) != list(found.classes):
+            raise ValueError(f"the calibrator is of the classes {named}, here {found.classes}")
+        after[shown] = apply(**{kind: values}, **rows)
         if strange is not None and len(strange):
-            strange = apply(**{kind: strange})
+            after["strange"] = apply(**{kind: strange})
     except ValueError as error:
         raise PredictionFileError(f"{found.name}: {error}") from None
-    return replace(found, name=name, logits=None, probs=after, strange=strange)
+    return replace(found, name=f"{found.name}, calibrated", **after)
 
 
 def _labels_beside(path: Path, labels: Path, arrays: Columns) -> Columns:
@@ -975,18 +930,16 @@ def used_names(roles: Roles) -> list[str]:
     return list(dict.fromkeys([*scores, *(name for name in single if name is not None)]))
 
 
-def _one_length(path: Path, roles: Roles, arrays: Mapping[str, np.ndarray]) -> int:
-    """The number of rows, of which every array has as many."""
-    main = roles.scores[0] if roles.scores else roles.confidence
-    if main is None:
-        raise PredictionFileError(f"{path}: holds no prediction")
-    count = len(arrays[main])
-    for name in used_names(roles):
-        if len(arrays[name]) != count:
+def _columns_of_rows(path: Path, roles: Roles, arrays: Columns) -> tuple[Columns, int]:
+    """The columns that are read, and the number of rows, of which every column has as many."""
+    used = {name: arrays[name] for name in used_names(roles)}
+    count = len(used[roles.scores[0] if roles.scores else roles.confidence or ""])
+    for name, column in used.items():
+        if len(column) != count:
             raise PredictionFileError(
-                f"{path}: {len(arrays[name])} {name} for {count} predictions; every row needs one"
+                f"{path}: {len(column)} {name} for {count} predictions; every row needs one"
             )
-    return count
+    return used, count
 
 
 def _predictions(

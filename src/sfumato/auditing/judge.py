@@ -213,11 +213,8 @@ def _plain(threshold: RiskThreshold) -> dict[str, Any]:
 
 
 POINTS = 600  # of the risk-coverage curve
-
 _COARSE = 960
-
 _DRAWS = 500
-
 LEVEL = 0.05  # of models whose every confidence is true, this many may be accused
 
 
@@ -245,6 +242,8 @@ def judge(
     groups = tallies.groups() if rows is None else group_by_value(rows.samples())
     lowest = tallies.lowest_of_groups() if rows is None else None
     chosen = None if target is None else thresholds_of(tallies, target)
+    shown = () if chosen is None else (chosen["accept"], chosen["escalate"])
+    promised = [each["confidence"] for each in shown if each and each["confidence"] is not None]
     most = MOST_PER_IMAGE if target is None else target.most_per_image
     verdict, share, honest = verdict_of(tallies.whole(), groups, generator, _DRAWS)
     bins = reliability_of_groups(groups, NUM_BINS)
@@ -270,7 +269,7 @@ def judge(
             "low": low.tolist(),
             "high": high.tolist(),
         },
-        "curve": curve(groups, _confidences(chosen), tallies.images, most, lowest),
+        "curve": curve(groups, promised, tallies.images, most, lowest),
         "thresholds": chosen,
         "mistakes": [mistake._asdict() for mistake in tallies.mistakes],
         "zero_labels": tallies.zeros,
@@ -506,13 +505,6 @@ def curve(
     return {name: column.tolist() for name, column in columns.items()}
 
 
-def _confidences(thresholds: Mapping[str, Any] | None) -> list[float]:
-    found = [] if thresholds is None else [thresholds["accept"], thresholds["escalate"]]
-    return [
-        each["confidence"] for each in found if each is not None and each["confidence"] is not None
-    ]
-
-
 def _floor(groups: Groups) -> float:
     """The ECE that these confidences would have on average if every one of them were true."""
     bins = width_bins(groups, NUM_BINS)
@@ -535,9 +527,7 @@ def _worst_range(edges: Tensor, counts: Tensor, gaps: Tensor) -> dict[str, float
 
 
 ALARM_LEVEL = 0.05
-
 TOLERANCE = 0.02
-
 _FEWEST = 100  # predictions of the first periods, whose gap is the level
 
 
@@ -679,21 +669,17 @@ def shared_logits(
 
 
 def _scaling_verdict(differences: dict[str, dict[str, float]]) -> ScalingVerdict:
-    if not differences:
+    found = differences.values()
+    if not found:
         return "not resampled"
-    if any(each["low"] > 0 for each in differences.values()):
+    if any(each["low"] > 0 for each in found):
         return "worse"
-    if any(each["high"] < 0 for each in differences.values()):
-        return "better"
-    return "inconclusive"
+    return "better" if any(each["high"] < 0 for each in found) else "inconclusive"
 
 
 _ENTRIES = 4_000_000  # that are sorted; beyond, rows are drawn
-
 _FEWEST_ROWS = 200
-
 _LONGEST = 12  # sizes that have a bar of their own
-
 _METHODS: tuple[tuple[str, str, bool], ...] = (
     ("THR", "thr", False),
     ("THR per class", "thr", True),
@@ -782,21 +768,19 @@ def expect(models: Sequence[Model], by: By | None = None) -> Found:
 
 def _expected(name: str, tallies: Tallies) -> Judgement:
     groups = tallies.groups()
+    # The least accurate part first; intervals hold for all parts together (95 %).
+    named = {"by_class": tallies.by_class.parts, "by_group": tallies.by_group.parts}
+    rows = {
+        key: [_part(each, sums, len(parts)) for each, sums in parts.items()]
+        for key, parts in named.items()
+    }
     return {
         **_facts(name, tallies, _part),  # type: ignore[typeddict-item]
         "expected": _part("all", tallies.overall, 1),
         "counts": width_bins(groups, NUM_BINS).count.tolist(),
         "curve": _expected_curve(groups, tallies.lowest_of_groups()),
-        "by_class": _parts(tallies.by_class.parts),
-        "by_group": _parts(tallies.by_group.parts),
+        **{key: sorted(parts, key=lambda part: part["accuracy"]) for key, parts in rows.items()},
     }
-
-
-def _parts(parts: Mapping[str, Tensor]) -> list[dict[str, Any]]:
-    """Every part, the least accurate first; intervals hold for all parts together (95 %)."""
-    filled = {name: sums for name, sums in parts.items() if sums[0] > 0}
-    rows = [_part(name, sums, len(filled)) for name, sums in filled.items()]
-    return sorted(rows, key=lambda row: row["accuracy"])
 
 
 def _part(name: str, sums: Tensor, tests: int) -> dict[str, Any]:
@@ -900,18 +884,14 @@ def _reachable_risk(
 def _evaluate(
     file: AnyPredictions, found: Outcomes, resamples: int, generator: torch.Generator
 ) -> dict[str, Any]:
+    """Exact metrics of rows in memory."""
     settings: dict[str, Any] = {"resamples": resamples, "generator": generator}
     if isinstance(file, ConfidenceFile):
         return evaluate_confidences(found.samples(), unit=found.unit, **settings)
-    try:
+    settings |= {"num_bins": NUM_BINS, "ignore_index": file.void}
+    try:  # the file was read, and its logits looked at
         return evaluate_predictions(
-            logits=file.logits,
-            target=file.labels,
-            probs=file.probs,
-            num_bins=NUM_BINS,
-            ignore_index=file.void,
-            any_logits=True,  # the file was read, and its logits looked at
-            **settings,
+            logits=file.logits, target=file.labels, probs=file.probs, any_logits=True, **settings
         )
     except ValueError as error:
         raise PredictionFileError(f"{file.name}: {error}") from None

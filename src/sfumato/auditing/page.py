@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sfumato._core.checks import check_matplotlib
-from sfumato._core.files import write_json, write_text
+from sfumato._core.files import finite, write_json, write_text
 from sfumato._core.metric_descriptions import describe_metric
 from sfumato._core.text import csv_text, html_text, markdown_line, markdown_table
 from sfumato.report.document import asset, embedded, head, script_of, section, table
@@ -31,9 +31,15 @@ _MOST_DETECTIONS = 1000  # beyond, what is accepted of an image are its pixels
 
 def headline(model: Judgement) -> str:
     """The verdict as one sentence: what the audit found of one model, and how sure that is."""
+    name, count = model["name"], model["samples"]
     if "expected" in model:
-        return _expected_headline(model)
-    metrics, name, count = model["metrics"], model["name"], model["samples"]
+        part = model["expected"]
+        around = "[95 %: {}, {}]".format(*_points(*part["interval"]))
+        return (
+            f"{name}: an accuracy of {100 * part['accuracy']:.1f} % is to be expected of {count:,} "
+            f"predictions without labels {around}, if its confidences are right."
+        )
+    metrics = model["metrics"]
     if count < 2:
         return f"{name}: inconclusive; one prediction does not show whether confidences are right."
     facts = (
@@ -41,26 +47,24 @@ def headline(model: Judgement) -> str:
         f"{_percent(metrics['accuracy'])} of {count:,} cases"
     )
     if model["verdict"] == "inconclusive":
-        why = _no_interval(model)
+        why = "all of one image, which has no interval; audit two images or more"
+        if model.get("is_histogram") and model["images"] is None:
+            why = "a histogram without images has no interval; give it a row for each image"
         return f"{name}: inconclusive; {facts}, but {why}."
     low, high = (100 * end for end in model["gap"]["interval"])
-    amount = f"{abs(100 * model['gap']['gap']):.1f} points"
-    smaller, larger = sorted((abs(low), abs(high)))
-    off, around = f"[95 %: {smaller:.1f}, {larger:.1f}]", f"[gap, 95 %: {low:+.1f}, {high:+.1f}]"
+    if model["verdict"] in ("overconfident", "underconfident"):
+        smaller, larger = sorted((abs(low), abs(high)))
+        side = "high" if model["verdict"] == "overconfident" else "low"
+        amount = f"{abs(100 * model['gap']['gap']):.1f} points too {side}"
+        return (
+            f"{name} is {model['verdict']}: {facts}, {amount} [95 %: {smaller:.1f}, {larger:.1f}]."
+        )
+    around = f"[gap, 95 %: {low:+.1f}, {high:+.1f}]"
     return {
-        "overconfident": f"{name} is overconfident: {facts}, {amount} too high {off}.",
-        "underconfident": f"{name} is underconfident: {facts}, {amount} too low {off}.",
         "right on average, wrong in places": f"{name} is right on average, wrong in places: "
         f"{facts} {around}, but not where it says each confidence.",
         "no miscalibration found": f"{name}: no miscalibration found; {facts} {around}.",
     }[model["verdict"]]
-
-
-def _no_interval(model: Judgement) -> str:
-    """Why there is no interval, which a verdict needs."""
-    if model.get("is_histogram") and model["images"] is None:
-        return "a histogram without images has no interval; give it a row for each image"
-    return "all of one image, which has no interval; audit two images or more"
 
 
 def error_sentence(model: Judgement) -> str:
@@ -108,37 +112,28 @@ def threshold_sentences(model: Judgement) -> list[str]:
     found = model.get("thresholds")
     if found is None:
         return []
-    lines = [_threshold_sentence(model["name"], found["accept"], found["delta"])]
-    if found.get("escalate") is not None:
-        lines.append(_escalation_sentence(found))
-    return lines
-
-
-def _threshold_sentence(name: str, chosen: Mapping[str, Any], delta: float) -> str:
-    risk, sure = _percent(chosen["target_risk"]), f"{100 * (1 - delta):g} %"
-    if chosen["confidence"] is None:
-        return (
-            f"No threshold of {name} reaches an error of at most {risk} with {sure} certainty: "
-            "accept nothing unseen, gather more labelled predictions, or allow more."
-        )
-    return (
-        f"Accept {name} from a confidence of {chosen['confidence']:.4g} on. This keeps "
-        f"{_percent(chosen['coverage'])} of predictions with an error of at most "
-        f"{_percent(chosen['risk_bound'])} ({sure} certain): of 1,000 predictions "
-        f"{1000 * chosen['coverage']:.0f} are accepted and "
-        f"{1000 * chosen['coverage'] * chosen['risk']:.0f} of those are wrong."
-        f"{_over_images(chosen)}"
+    accept, sure = found["accept"], f"{100 * (1 - found['delta']):g} %"
+    more = [] if found.get("escalate") is None else [_escalation_sentence(found)]
+    if accept["confidence"] is None:
+        return [
+            f"No threshold of {model['name']} reaches an error of at most "
+            f"{_percent(accept['target_risk'])} with {sure} certainty: accept nothing unseen, "
+            "gather more labelled predictions, or allow more.",
+            *more,
+        ]
+    kept = 1000 * accept["coverage"]
+    text = (
+        f"Accept {model['name']} from a confidence of {accept['confidence']:.4g} on. This keeps "
+        f"{_percent(accept['coverage'])} of predictions with an error of at most "
+        f"{_percent(accept['risk_bound'])} ({sure} certain): of 1,000 predictions {kept:.0f} are "
+        f"accepted and {kept * accept['risk']:.0f} of those are wrong."
     )
-
-
-def _over_images(chosen: Mapping[str, Any]) -> str:
-    """Say how many images a threshold's guarantee rests on, where there are any."""
-    if chosen.get("images") is None:
-        return ""
-    most = chosen["most_per_image"]
-    is_map = most > _MOST_DETECTIONS
-    capped = "" if is_map else f"; one with more than {most:,} accepted ones counts as {most:,}"
-    return f" That rests on {chosen['images']:,} images{capped}."
+    if accept.get("images") is not None:
+        most = accept["most_per_image"]
+        capped = f"; one with more than {most:,} accepted ones counts as {most:,}"
+        capped = "" if most > _MOST_DETECTIONS else capped
+        text += f" That rests on {accept['images']:,} images{capped}."
+    return [text, *more]
 
 
 def _escalation_sentence(found: Mapping[str, Any]) -> str:
@@ -160,15 +155,15 @@ def _escalation_sentence(found: Mapping[str, Any]) -> str:
 
 def _details(model: Judgement) -> list[list[str]]:
     """Collect what is said of a model after its headline, by kind."""
-    return [
-        [error_sentence(model)],
-        threshold_sentences(model),
-        [drift_sentence(model)] if model.get("drift") else [],
-        [scaling_sentence(model)] if "scaled" in model else [],
-        [strange_sentence(model)] if model.get("strange") else [],
-        [sample_sentence(model)] if model.get("sampled") else [],
-        [images_sentence(model)] if model.get("images") else [],
-    ]
+    said = {
+        "drift": drift_sentence,
+        "scaled": scaling_sentence,
+        "strange": strange_sentence,
+        "sampled": sample_sentence,
+        "images": images_sentence,
+    }
+    more = [[say(model)] if model.get(key) else [] for key, say in said.items()]
+    return [[error_sentence(model)], threshold_sentences(model), *more]
 
 
 def sentences(found: Found) -> list[str]:
@@ -302,13 +297,6 @@ def _points(*values: float) -> list[str]:
     return [f"{100 * value:.1f}" for value in values]
 
 
-TITLE = "Can these confidences be trusted?"
-
-_PARTS = ("calibration", "refinement")
-
-_VERDICT_HEAD = ("model", "says %", "is right %", "gap in points [95 %]", "ECE % [95 %]")
-
-
 class AuditTable(NamedTuple):
     """A titled table; a terminal has no room for those that are `on_page_only`."""
 
@@ -326,7 +314,8 @@ def verdict_table(found: Found) -> AuditTable:
         metrics = model["metrics"]
         says = _points(metrics["average_confidence"], metrics["accuracy"])
         rows.append([model["name"], *says, gap_text(model["gap"]), metric_text(metrics, "ece")])
-    return AuditTable(TITLE, _VERDICT_HEAD, rows)
+    head = ("model", "says %", "is right %", "gap in points [95 %]", "ECE % [95 %]")
+    return AuditTable("Can these confidences be trusted?", head, rows)
 
 
 def all_tables(found: Found) -> list[AuditTable]:
@@ -339,10 +328,17 @@ def all_tables(found: Found) -> list[AuditTable]:
 
 def shared_tables(found: Found) -> list[AuditTable]:
     """Tabulate likelihood and ranking, comparisons and scaling of all models."""
-    tables = [_ranking(found)]
+    keys = ("nll", "brier", "aurc", "augrc", "accuracy_at_80")
+    known = [key for key in keys if any(key in model["metrics"] for model in found["models"])]
+    rows = [[m["name"], *(_plain(m["metrics"], key) for key in known)] for m in found["models"]]
+    head = ["model", *map(_title, known)]
+    tables = [AuditTable("Likelihood and selective prediction", head, rows)]
     split = [model for model in found["models"] if "nll_calibration" in model["metrics"]]
     if split:
-        tables.append(_score_parts(split))
+        parts = ("nll_calibration", "nll_refinement", "brier_calibration", "brier_refinement")
+        rows = [[m["name"], *(metric_text(m["metrics"], part) for part in parts)] for m in split]
+        title = "What one temperature would correct (calibration), and what would remain [95 %]"
+        tables.append(AuditTable(title, ["model", *map(_title, parts)], rows, on_page_only=True))
     return [*tables, *_asked_tables(found)]
 
 
@@ -358,7 +354,16 @@ def _asked_tables(found: Found) -> list[AuditTable]:
     scaled = [model for model in found["models"] if "scaled" in model]
     if scaled:
         head = ["model", "T", "ECE %", "scaled", "NLL", "scaled", "verdict"]
-        rows = [_scaled_row(model) for model in scaled]
+        rows = [
+            [
+                model["name"],
+                f"{model['scaled']['temperature']:.3g}",
+                *_points(model["metrics"]["ece"], model["scaled"]["metrics"]["ece"]),
+                *(number(each["metrics"]["nll"]) for each in (model, model["scaled"])),
+                model["scaled"]["verdict"],
+            ]
+            for model in scaled
+        ]
         tables.append(AuditTable("Temperature scaling", head, rows))
     return tables
 
@@ -379,27 +384,22 @@ def model_tables(model: Judgement) -> list[AuditTable]:
         what = model["period"] or "from"
         over_time = _parts_table(f"{name} over time", what, model["by_time"], on_page_only=True)
         tables.append(over_time._replace(figure="time"))
-    if model.get("thresholds", {}) and model["thresholds"].get("classes"):
-        tables.append(_class_thresholds(model))
-    if model.get("sets"):
-        tables.append(_sets_table(model))
-    if model.get("strange"):
-        tables.append(_strange_table(model))
-    if model["mistakes"]:
-        tables.append(_mistakes_table(model))
-    return tables
+    more = {
+        _class_thresholds: (model.get("thresholds") or {}).get("classes"),
+        _sets_table: model.get("sets"),
+        _strange_table: model.get("strange"),
+        _mistakes_table: model["mistakes"],
+    }
+    return [*tables, *(make(model) for make, rows in more.items() if rows)]
 
 
 def metrics_table(model: Judgement) -> AuditTable:
     """Every metric with its interval."""
-    names = [key for key in model["metrics"] if not key.endswith("_interval")]
-    sampled = (model.get("sampled") or {}).get("metrics", ())
+    metrics, sampled = model["metrics"], (model.get("sampled") or {}).get("metrics", ())
     rows = [
-        [
-            _title(key) + (", of a sample" if key in sampled else ""),
-            metric_text(model["metrics"], key, 2),
-        ]
-        for key in names
+        [_title(key) + (", of a sample" if key in sampled else ""), metric_text(metrics, key, 2)]
+        for key in metrics
+        if not key.endswith("_interval")
     ]
     return AuditTable("All numbers", ("metric", "value [95 %]"), rows)
 
@@ -407,15 +407,13 @@ def metrics_table(model: Judgement) -> AuditTable:
 def metric_text(metrics: Mapping[str, Any], key: str, digits: int = 1) -> str:
     """A number with its interval; shares in percent."""
     is_share = describe_metric(key).range == "share"
-    scale, digits = (100, digits) if is_share else (1, 3)
 
     def text(value: float) -> str:
-        return number(value) if not is_share else f"{scale * value:.{digits}f}"
+        return f"{100 * value:.{digits}f}" if is_share else number(value)
 
-    interval = metrics.get(f"{key}_interval")
-    if interval is None or interval[0] != interval[0]:
-        return text(metrics[key])
-    return f"{text(metrics[key])} [{text(interval[0])}, {text(interval[1])}]"
+    low, high = metrics.get(f"{key}_interval") or (math.nan, math.nan)
+    value = text(metrics[key])
+    return value if low != low else f"{value} [{text(low)}, {text(high)}]"
 
 
 def gap_text(part: Mapping[str, Any]) -> str:
@@ -430,29 +428,6 @@ def _title(key: str) -> str:
     return title + (" %" if bounds == "share" else "")
 
 
-def _ranking(found: Found) -> AuditTable:
-    keys = ("nll", "brier", "aurc", "augrc", "accuracy_at_80")
-    known = [key for key in keys if any(key in model["metrics"] for model in found["models"])]
-    rows = [
-        [model["name"], *(_plain(model["metrics"], key) for key in known)]
-        for model in found["models"]
-    ]
-    head = ["model", *(_title(key) for key in known)]
-    return AuditTable("Likelihood and selective prediction", head, rows)
-
-
-def _score_parts(models: Sequence[Judgement]) -> AuditTable:
-    """Both scores as what one temperature would take away and what would remain."""
-    parts = [f"{score}_{part}" for score in ("nll", "brier") for part in _PARTS]
-    rows = [
-        [model["name"], *(metric_text(model["metrics"], part) for part in parts)]
-        for model in models
-    ]
-    head = ["model", *(_title(part) for part in parts)]
-    title = "What one temperature would correct (calibration), and what would remain [95 %]"
-    return AuditTable(title, head, rows, on_page_only=True)
-
-
 def _plain(metrics: Mapping[str, Any], key: str) -> str:
     if key not in metrics:
         return "–"
@@ -465,41 +440,30 @@ def _parts_table(
     title: str, what: str, parts: Sequence[Mapping[str, Any]], *, on_page_only: bool = False
 ) -> AuditTable:
     head = [what, "predictions", "says %", "is right %", "gap in points [95 % for all]", "verdict"]
-    rows = [
-        [
-            row["name"],
-            f"{row['count']:,}",
-            *_points(row["confidence"], row["accuracy"]),
-            gap_text(row),
-            row["direction"],
-        ]
-        for row in parts
-    ]
+    rows = []
+    for row in parts:
+        shares = _points(row["confidence"], row["accuracy"])
+        rows.append([row["name"], f"{row['count']:,}", *shares, gap_text(row), row["direction"]])
     return AuditTable(title, head, rows, on_page_only)
 
 
 def _confidence_table(model: Judgement) -> AuditTable:
     bins = model["reliability"]
     size = len(bins["counts"])
+    columns = zip(
+        *(bins[k] for k in ("counts", "confidence", "accuracy", "low", "high")), strict=True
+    )
     rows = []
-    for at, count in enumerate(bins["counts"]):
-        if not count:
-            continue
-        says, right, low, high = (
-            bins[key][at] for key in ("confidence", "accuracy", "low", "high")
-        )
-        verdict = (
-            "overconfident" if right < low else "underconfident" if right > high else "as expected"
-        )
-        rows.append(
-            [
-                f"{100 * at / size:.0f} to {100 * (at + 1) / size:.0f} %",
-                f"{count:,.0f}",
-                *_points(says, right),
-                " to ".join(_points(low, high)),
-                verdict,
-            ]
-        )
+    for at, (count, says, right, low, high) in enumerate(columns):
+        verdict = "overconfident" if right < low else "as expected"
+        row = [
+            f"{100 * at / size:.0f} to {100 * (at + 1) / size:.0f} %",
+            f"{count:,.0f}",
+            *_points(says, right),
+            " to ".join(_points(low, high)),
+            "underconfident" if right > high else verdict,
+        ]
+        rows += [row] if count else []
     head = ["it says", "predictions", "on average %", "is right %", "expected if calibrated %", ""]
     return AuditTable(f"{model['name']} by confidence", head, rows, True)
 
@@ -518,22 +482,14 @@ def _class_thresholds(model: Judgement) -> AuditTable:
 
 def _sets_table(model: Judgement) -> AuditTable:
     head = ["sets", "hold the label %", "of the worst class %", "classes", "single %", "empty %"]
-    rows = [
-        [
-            row["name"],
-            *_points(row["coverage"], row["worst_class"]),
-            f"{row['mean_size']:.2f}",
-            *_points(row["single"], row["empty"]),
-        ]
-        for row in model["sets"]["rows"]
-    ]
+    rows = []
+    for row in model["sets"]["rows"]:
+        held = _points(row["coverage"], row["worst_class"])
+        shares = _points(row["single"], row["empty"])
+        rows.append([row["name"], *held, f"{row['mean_size']:.2f}", *shares])
     promised = f"{100 * (1 - model['sets']['alpha']):g} %"
-    return AuditTable(
-        f"{model['name']}: prediction sets that guarantee {promised}",
-        head,
-        rows,
-        figure="sets coverage",
-    )
+    title = f"{model['name']}: prediction sets that guarantee {promised}"
+    return AuditTable(title, head, rows, figure="sets coverage")
 
 
 def _strange_table(model: Judgement) -> AuditTable:
@@ -550,44 +506,28 @@ def _strange_table(model: Judgement) -> AuditTable:
 
 def _mistakes_table(model: Judgement) -> AuditTable:
     head = ["row", "says", "true class", "confidence %"]
-    rows = [
-        [
-            str(each["row"]) if each["file"] == model["name"] else f"{each['file']}: {each['row']}",
-            each["predicted"] or "–",
-            each["label"] or "–",
-            f"{100 * each['confidence']:.2f}",
-        ]
-        for each in model["mistakes"]
-    ]
+    rows = []
+    for each in model["mistakes"]:
+        place = (
+            str(each["row"]) if each["file"] == model["name"] else f"{each['file']}: {each['row']}"
+        )
+        names = [each[key] or "–" for key in ("predicted", "label")]
+        rows.append([place, *names, f"{100 * each['confidence']:.2f}"])
     return AuditTable(f"{model['name']}: most confident mistakes", head, rows, True)
 
 
 def _comparison_rows(metrics: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for key, each in metrics.items():
-        title, better, bounds = describe_metric(key)
-        is_share = bounds == "share"
-        scale, digits = (100, 2) if is_share else (1, 4)
+        _, better, bounds = describe_metric(key)
+        scale, digits = (100, 2) if bounds == "share" else (1, 4)
         verdict = verdict_of_interval(each["low"], each["high"], better) if better else ""
         numbers = [f"{scale * each[part]:.{digits}f}" for part in ("first", "second")]
-        difference = (
-            f"{scale * each['difference']:+.{digits}f} "
-            f"[{scale * each['low']:+.{digits}f}, {scale * each['high']:+.{digits}f}]"
+        difference, low, high = (
+            f"{scale * each[part]:+.{digits}f}" for part in ("difference", "low", "high")
         )
-        rows.append([title + (" %" if is_share else ""), *numbers, difference, verdict])
+        rows.append([_title(key), *numbers, f"{difference} [{low}, {high}]", verdict])
     return rows
-
-
-def _scaled_row(model: Judgement) -> list[str]:
-    before, after = model["metrics"], model["scaled"]["metrics"]
-    return [
-        model["name"],
-        f"{model['scaled']['temperature']:.3g}",
-        *_points(before["ece"], after["ece"]),
-        number(before["nll"]),
-        number(after["nll"]),
-        model["scaled"]["verdict"],
-    ]
 
 
 class Step(NamedTuple):
@@ -600,7 +540,8 @@ class Step(NamedTuple):
 def next_steps(model: Judgement) -> list[Step]:
     """The most useful step first, of those that were not taken yet and that work for the file."""
     if "expected" in model:
-        return [Step(NEXT, COMMAND)]
+        why = "Label some hundred of these, drawn at random, and audit them: that checks the "
+        return [Step(f"{why}assumption.", "sfumato audit LABELLED_SAMPLE")]
     steps = []
     is_off = model["verdict"] not in ("no miscalibration found", "inconclusive")
     has_one = "scaled" in model or "--calibrator" in model.get("layout", {})
@@ -611,8 +552,9 @@ def next_steps(model: Judgement) -> list[Step]:
             call = "sfumato.predictions.choose_calibrator(confidence=held_out, correct=...)"
         command = f"calibrate VALIDATION_FILE{_options(model, 'VALIDATION_LABELS')}"
         steps.append(_step(model, why, call, f"{command} --out calibrator.json"))
-    if model.get("reachable_risk") is not None:
-        steps.append(_threshold(model))
+    risk = model.get("reachable_risk")
+    if risk is not None:
+        steps.append(_threshold(model, risk))
     if not steps:
         why = "Audit again when the data changes, for example next month's predictions with labels."
         command = f"audit NEW_FILE{_options(model, 'NEW_LABELS')} --out audit-new"
@@ -625,9 +567,7 @@ def _step(model: Judgement, why: str, call: str, command: str) -> Step:
     return Step(why, f"sfumato {command}" if "source" in model else call)
 
 
-def _threshold(model: Judgement) -> Step:
-    risk = model["reachable_risk"]
-    assert risk is not None
+def _threshold(model: Judgement, risk: float) -> Step:
     why = (
         f"Act on the confident ones: find the confidence above which {100 * risk:g} % err at most."
     )
@@ -637,17 +577,15 @@ def _threshold(model: Judgement) -> Step:
             "errors, or audit more labelled predictions."
         )
     named = " ".join(map(shlex.quote, model.get("source", ())))
-    command = f"audit {named}{_options(model)}{_as_text(model.get('layout', {}))}"
+    command = f"audit {named}{_as_text(model.get('reading', {}) | model.get('layout', {}))}"
     call = f"sfumato.audit(..., target_risk={risk:g})"
     return _step(model, why, call, f"{command} --target-risk {risk:g}")
 
 
-def _options(model: Judgement, labels: str | None = None) -> str:
-    """The options that read the model's files; with the name of other labels where it has some."""
+def _options(model: Judgement, labels: str) -> str:
+    """The options that read the model's files, with the name of other labels where it has some."""
     reading = dict(model.get("reading", {}))
-    if labels is not None and "--labels" in reading:
-        reading["--labels"] = labels
-    return _as_text(reading)
+    return _as_text(reading | ({"--labels": labels} if "--labels" in reading else {}))
 
 
 def _as_text(reading: Mapping[str, str]) -> str:
@@ -663,10 +601,9 @@ def to_markdown(found: Found) -> str:
     lines += [f"{markdown_line(line)}\n" for line in sentences(found)]
     lines += [f"- Warning: {markdown_line(line)}" for line in warnings_of(found)]
     tables = _expected_tables(found) if _is_unlabelled(found) else []
-    if not tables:
-        for model in found["models"]:
-            title = f"{model['name']}, {model['samples']:,} predictions"
-            tables.append(metrics_table(model)._replace(title=title))
+    for model in found["models"] if not tables else ():
+        title = f"{model['name']}, {model['samples']:,} predictions"
+        tables.append(metrics_table(model)._replace(title=title))
     for content in tables:
         lines += ["", f"### {markdown_line(content.title)}", ""]
         lines += markdown_table(content.head, content.rows)
@@ -683,24 +620,10 @@ LEFT_OUT = (
     "guarantee, prediction sets, mistakes."
 )
 
-NEXT = "Label some hundred of these, drawn at random, and audit them: that checks the assumption."
-
-COMMAND = "sfumato audit LABELLED_SAMPLE"
-
-
-def _expected_headline(model: Judgement) -> str:
-    part = model["expected"]
-    low, high = _points(*part["interval"])
-    return (
-        f"{model['name']}: an accuracy of {100 * part['accuracy']:.1f} % is to be expected of "
-        f"{model['samples']:,} predictions without labels [95 %: {low}, {high}], if its "
-        "confidences are right."
-    )
-
 
 def _expected_tables(found: Found) -> list[AuditTable]:
-    rows = [_row({**model["expected"], "name": model["name"]}) for model in found["models"]]
-    tables = [AuditTable("Accuracy to expect, if confidences are right", _head("model"), rows)]
+    wholes = [{**model["expected"], "name": model["name"]} for model in found["models"]]
+    tables = [_expected_table("Accuracy to expect, if confidences are right", "model", wholes)]
     for model in found["models"]:
         for what, parts in (
             ("group", model["by_group"]),
@@ -708,18 +631,16 @@ def _expected_tables(found: Found) -> list[AuditTable]:
             (model["period"] or "time", model["by_time"]),
         ):
             if len(parts) > 1:
-                title = f"{model['name']} by {what}"
-                tables.append(AuditTable(title, _head(what), [_row(row) for row in parts]))
+                tables.append(_expected_table(f"{model['name']} by {what}", what, parts))
     return tables
 
 
-def _head(what: str) -> Sequence[str]:
-    return (what, "predictions", "right, to be expected % [95 % for all]")
-
-
-def _row(part: Mapping[str, Any]) -> list[str]:
-    value, low, high = _points(part["accuracy"], *part["interval"])
-    return [part["name"], f"{part['count']:,}", f"{value} [{low}, {high}]"]
+def _expected_table(title: str, what: str, parts: Sequence[Mapping[str, Any]]) -> AuditTable:
+    rows = []
+    for part in parts:
+        value, low, high = _points(part["accuracy"], *part["interval"])
+        rows.append([part["name"], f"{part['count']:,}", f"{value} [{low}, {high}]"])
+    return AuditTable(title, (what, "predictions", "right, to be expected % [95 % for all]"), rows)
 
 
 _BAR, _OVER, _UNDER, _INK = "#4477aa", "#cc6677", "#ddaa33", "#222222"
@@ -744,17 +665,16 @@ def _reliability(axes: Axes, model: Judgement) -> None:
     for at in filled:
         accuracy, confidence = bins["accuracy"][at], bins["confidence"][at]
         colour = _OVER if confidence > accuracy else _UNDER
-        low = min(accuracy, confidence)
+        low, height = min(accuracy, confidence), abs(confidence - accuracy)
         axes.bar(at / size, accuracy, 1 / size, align="edge", color=_BAR, edgecolor="white", lw=0.6)
-        height = abs(confidence - accuracy)
         axes.bar(at / size, height, 1 / size, low, align="edge", color=colour, alpha=0.5)
-    middle = [(at + 0.5) / size for at in filled]
     mean = [bins["confidence"][at] for at in filled]
     ends = [
-        [max(0.0, m - bins["low"][at]) for at, m in zip(filled, mean, strict=True)],
-        [max(0.0, bins["high"][at] - m) for at, m in zip(filled, mean, strict=True)],
+        [max(0.0, bins["confidence"][at] - bins["low"][at]) for at in filled],
+        [max(0.0, bins["high"][at] - bins["confidence"][at]) for at in filled],
     ]
     style: dict[str, Any] = {"fmt": "none", "ecolor": _INK, "elinewidth": 1.4, "capsize": 2.5}
+    middle = [(at + 0.5) / size for at in filled]
     axes.errorbar(middle, mean, ends, label="95 % of calibrated models", **style)
     axes.plot([0, 1], [0, 1], "--", color=_INK, lw=0.8)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
@@ -786,7 +706,6 @@ def _risk(axes: Axes, model: Judgement) -> None:
 
 
 SCRIPTS = ("dom.js", "chart.js", "theme.js", "audit-figures.js", "audit.js")
-
 # Class of the headline in audit.css.
 _VERDICT_STYLES: dict[Verdict, str] = {
     "overconfident": "bad",
@@ -797,12 +716,9 @@ _VERDICT_STYLES: dict[Verdict, str] = {
 }
 
 _LONGEST = 12
-
 _LINE = 140  # letters of a line on a laptop
-
-_SAVES = "<div class='saves'></div>"
-
 _HEIGHT = 900  # of the frame in a notebook, in pixels
+_DOWNLOADS = "<section id='downloads'><h2>Downloads</h2><div class='saves'></div>"
 
 
 def audit_page(found: Found) -> str:
@@ -845,7 +761,9 @@ def _first_screen(model: Judgement, place: int) -> str:
         for step in advice
     )
     tag = "h1" if place == 0 else "h2"
-    room = _room(lead, warned.count("<p"), len(advice) > 1)
+    # Height, in rem, that more than two lines of text take from the figures.
+    room = 1.5 * max(0, math.ceil(len(lead) / _LINE) - 2)
+    room += 2.2 * warned.count("<p") + 2.8 * (len(advice) > 1)
     return (
         f"<section class='first' id='model-{place}' style='--more: {room:g}rem'>"
         f"<{tag} class='verdict {kind}'>{html_text(headline(model))}</{tag}>"
@@ -856,80 +774,51 @@ def _first_screen(model: Judgement, place: int) -> str:
     )
 
 
-def _room(details: str, warnings: int, is_narrow: bool) -> float:
-    """Return the height, in rem, that more than two lines of text take from the figures."""
-    lines = max(0, math.ceil(len(details) / _LINE) - 2)
-    return 1.5 * lines + 2.2 * warnings + 2.8 * is_narrow
-
-
 def _below(found: Found) -> str:
     if _is_unlabelled(found):
-        tables = "".join(map(_section, _expected_tables(found)))
-        return f"{tables}<section id='downloads'><h2>Downloads</h2>{_SAVES}</section>"
-    parts = []
-    if len(found["models"]) > 1:
-        parts.append(_section(verdict_table(found)))
-    parts += [_section(each) for each in shared_tables(found)]
+        return "".join(map(_section, _expected_tables(found))) + f"{_DOWNLOADS}</section>"
+    parts = [_section(verdict_table(found))] if len(found["models"]) > 1 else []
+    parts += map(_section, shared_tables(found))
     for place, model in enumerate(found["models"]):
         parts += [_section(each, place) for each in model_tables(model)]
-    parts += [
-        section(
-            f"{model['name']}: all numbers",
-            table(metrics_table(model).head, metrics_table(model).rows),
-        )
-        for model in found["models"]
-    ]
-    parts.append(
-        f"<section id='downloads'><h2>Downloads</h2>{_SAVES}"
-        "<p class='note'>The gap is mean confidence minus accuracy. A verdict needs an interval "
-        "without zero; «right on average, wrong in places» where a model with true confidences "
-        "would show such an ECE in fewer than 5 of 100 test sets.</p></section>"
+    for model in found["models"]:
+        _, head, rows, *_ = metrics_table(model)
+        parts.append(section(f"{model['name']}: all numbers", table(head, rows)))
+    return "".join(parts) + (
+        f"{_DOWNLOADS}<p class='note'>The gap is mean confidence minus accuracy. A verdict needs "
+        "an interval without zero; «right on average, wrong in places» where a model with true "
+        "confidences would show such an ECE in fewer than 5 of 100 test sets.</p></section>"
     )
-    return "".join(parts)
 
 
 def _section(content: AuditTable, place: int = 0) -> str:
-    shown = table(content.head, content.rows[:_LONGEST])
-    places = [
+    shown = "".join(
         f"<div data-figure='{name}' data-model='{place}'></div>" for name in content.figure.split()
-    ]
-    shown = "".join(places) + shown
-    if len(content.rows) <= _LONGEST:
-        return section(content.title, shown)
-    rest = table(content.head, content.rows[_LONGEST:])
-    folded = f"<details><summary>{len(content.rows) - _LONGEST:,} more</summary>{rest}</details>"
-    return section(content.title, shown + folded)
+    )
+    shown += table(content.head, content.rows[:_LONGEST])
+    more = content.rows[_LONGEST:]
+    if more:
+        rest = table(content.head, more)
+        shown += f"<details><summary>{len(more):,} more</summary>{rest}</details>"
+    return section(content.title, shown)
 
 
 def _payload(found: Found) -> dict[str, Any]:
     """Collect the data that the script draws, and the files to save from the page."""
-    models = []
-    for model in found["models"]:
-        keys = (
-            *("name", "samples", "reliability", "curve", "thresholds", "sets", "drift"),
-            *("counts", "most_per_image", "by_time"),
-        )
-        models.append({key: model.get(key) for key in keys})
+    keys = (
+        *("name", "samples", "reliability", "curve", "thresholds", "sets", "drift"),
+        *("counts", "most_per_image", "by_time"),
+    )
     files = {
-        "audit.json": json.dumps(_known(found), indent=2, allow_nan=False) + "\n",
+        "audit.json": json.dumps(finite(found), indent=2, allow_nan=False) + "\n",
         "audit.md": to_markdown(found),
         "audit.csv": csv_text(
             row for each in all_tables(found) for row in ([each.title], each.head, *each.rows, [])
         ),
     }
-    payload: dict[str, Any] = _known({"models": models, "downloads": files})
+    models = [{key: model.get(key) for key in keys} for model in found["models"]]
+    payload: dict[str, Any] = finite({"models": models, "downloads": files})
     return payload
-
-
-def _known(value: Any) -> Any:
-    """NaN and infinity, which JSON has not, as null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _known(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_known(each) for each in value]
-    return value
 
 
 _LONGEST_LIST = 10

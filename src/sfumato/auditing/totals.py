@@ -236,7 +236,6 @@ def _add_to(parts: dict[Any, Tensor], key: Any, sums: Tensor) -> None:
 
 
 PERIODS = 96
-
 _ROWS_PER_FILE = 2**40  # so that no two rows of a model's files have the same place
 _DAY = 86400
 _SECONDS = (1, 60, 600, 3600, 21600, _DAY)
@@ -392,9 +391,8 @@ class NamedSums(_ByName):
             groups = batch.file.groups or []
             names = sorted(set(groups))
             places = {name: place for place, name in enumerate(names)}
-            part = (
-                batch.of_entries(torch.tensor([places[name] for name in groups])) if names else None
-            )
+            of_rows = torch.tensor([places[name] for name in groups])
+            part = batch.of_entries(of_rows) if names else None
         if part is None:
             return
         sums = part_sums(part, len(names), found.confidence, found.correct, found.unit)
@@ -471,14 +469,15 @@ class TimeSums:
             )
         if not self.is_dated:
             length = 2.0**self.power
-            return [self._plain(n * length, (n + 1) * length, sums) for n, sums in self._sorted()]
+            spans_of = {n: (n * length, (n + 1) * length) for n in sorted(self.periods)}
+            return [self._plain(*span, self.periods[n]) for n, span in spans_of.items()]
         unit, code, _ = _calendar(self.high - self.low)
         if self.by is not None:
             unit, code = self.by, "M" if self.by == "month" else "D"
         spans: dict[tuple[int, int], Tensor] = {}
-        for number, sums in self._sorted():
+        for number in sorted(self.periods):
             span = _span(number * _SECONDS[self.power], unit, _SECONDS[self.power])
-            spans[span] = spans[span] + sums if span in spans else sums
+            _add_to(spans, span, self.periods[number])
         return [self._dated(start, end, code, sums) for (start, end), sums in spans.items()]
 
     def _plain(self, start: float, end: float, sums: Tensor) -> Period:
@@ -489,9 +488,6 @@ class TimeSums:
         first, last = max(start, self.low), min(end, self.high)
         name = str(np.datetime64(math.floor(first), "s").astype(f"datetime64[{code}]"))
         return Period(name.replace("T", " "), date_text(first), date_text(last), sums)
-
-    def _sorted(self) -> list[tuple[int, Tensor]]:
-        return [(period, self.periods[period]) for period in sorted(self.periods)]
 
     def _agree(self, is_dated: bool) -> None:
         if not self.periods:
@@ -603,7 +599,7 @@ def surest(mistakes: Sequence[Mistake]) -> list[Mistake]:
 
 def mistakes_of(batch: Batch, known: Sequence[Mistake]) -> list[Mistake]:
     """Mistakes of a batch that may be among the most confident ones, with the known ones."""
-    found = batch.found
+    file, found = batch.file, batch.found
     if found.place is not None:  # pixels are no rows that one could look up
         return []
     sure = found.confidence.double()
@@ -611,27 +607,34 @@ def mistakes_of(batch: Batch, known: Sequence[Mistake]) -> list[Mistake]:
     places = ((sure >= least) & ~found.correct).nonzero().flatten()
     # Of equally sure ones the first, so that the order of batches doesn't matter.
     places = places[sure[places].argsort(descending=True, stable=True)][:MISTAKES]
-    return [_mistake(batch.file, found, place, float(sure[place])) for place in places.tolist()]
 
-
-def _mistake(file: AnyPredictions, found: Outcomes, place: int, confidence: float) -> Mistake:
-    def name(code: Tensor | None) -> str:
+    def name(code: Tensor | None, place: int) -> str:
         if code is None:
             return ""
         number = int(code[place])
         return file.classes[number] if file.classes else str(number)
 
-    label = name(found.label)
-    if isinstance(file, ConfidenceFile) and file.truth is not None:
-        label = file.truth[place]
-    origin = file_of(file, place)
-    return Mistake(confidence, origin, int(found.row[place]), label, name(found.predicted))
+    truth = file.truth if isinstance(file, ConfidenceFile) else None
+    return [
+        Mistake(
+            float(sure[at]),
+            file_of(file, at),
+            int(found.row[at]),
+            name(found.label, at) if truth is None else truth[at],
+            name(found.predicted, at),
+        )
+        for at in places.tolist()
+    ]
 
 
 ROWS = 20_000
-
 _ENTRIES = 4_000_000  # that the sample holds at most
 _FEWEST = 200
+
+
+def _with(parts: list[Tensor], more: list[Tensor]) -> list[Tensor]:
+    """Columns with further rows."""
+    return [torch.cat(pair) for pair in zip(parts, more, strict=True)] if parts else more
 
 
 class RowSample:
@@ -671,23 +674,15 @@ class RowSample:
         if not self.parts:
             return None
         _, places, labels, predictions = (part[self.parts[1].argsort()] for part in self.parts)
-        kind = "logits" if self.are_logits else "probs"
-        return PredictionFile(
-            name,
-            labels,
-            index=places,
-            classes=self.classes,
-            **{kind: predictions},  # type: ignore[arg-type]
-        )
+        scores = {"logits" if self.are_logits else "probs": predictions}
+        return PredictionFile(name, labels, index=places, classes=self.classes, **scores)  # type: ignore[arg-type]
 
     def _put(self, parts: list[Tensor]) -> None:
-        if self.parts:
-            parts = [torch.cat(pair) for pair in zip(self.parts, parts, strict=True)]
+        self.parts = _with(self.parts, parts)
         size = _size(parts[-1].shape[1])
-        if len(parts[0]) > size:
-            kept = parts[0].topk(size, largest=False).indices
-            parts = [part[kept] for part in parts]
-        self.parts = parts
+        if len(self.parts[0]) > size:
+            kept = self.parts[0].topk(size, largest=False).indices
+            self.parts = [part[kept] for part in self.parts]
 
 
 def _size(classes: int) -> int:
@@ -695,9 +690,7 @@ def _size(classes: int) -> int:
 
 
 BLOCKS = 500
-
 CELLS = 960  # edges of 15 bins are edges of cells
-
 _IMPOSSIBLE = -1e300
 
 
@@ -721,7 +714,13 @@ class BlockSums:
         place = (block * CELLS + cell) * 2 + found.correct
         self.counts += torch.bincount(place, minlength=len(self.counts))
         self.mass += torch.bincount(cell, weights=found.confidence.double(), minlength=CELLS)
-        self._add_scores(block, found)
+        if found.log_likelihood is None or found.squared_error is None:
+            self.has_scores = False
+        else:
+            likelihood = found.log_likelihood.double().clamp(min=_IMPOSSIBLE)
+            for column, each in enumerate((likelihood, found.squared_error.double())):
+                sums = torch.bincount(block, weights=each, minlength=BLOCKS)
+                self.scores[:, column] += sums
         for spelling, codes in enumerate(_label_codes(file, found)):
             if codes is None:
                 self.knows_labels[spelling] = False
@@ -735,10 +734,8 @@ class BlockSums:
         return int(self.counts.sum())
 
     def merge(self, other: BlockSums) -> None:
-        self.counts += other.counts
-        self.mass += other.mass
-        self.scores += other.scores
-        self.labels += other.labels
+        for name in ("counts", "mass", "scores", "labels"):
+            getattr(self, name).add_(getattr(other, name))
         self.has_scores = self.has_scores and other.has_scores
         both = zip(self.knows_labels, other.knows_labels, strict=True)
         self.knows_labels = [ours and theirs for ours, theirs in both]
@@ -751,14 +748,13 @@ class BlockSums:
         the same numbers or the same names will do.
         """
         ours, theirs = (each.counts.view(BLOCKS, -1).sum(1) for each in (self, other))
-        if not torch.equal(ours, theirs):
-            return False
+        spellings = (1,) if self.classes and self.classes == other.classes else (0, 1)
         same = [
             torch.equal(self.labels[spelling], other.labels[spelling])
-            for spelling in ((1,) if self.classes and self.classes == other.classes else (0, 1))
+            for spelling in spellings
             if self.knows_labels[spelling] and other.knows_labels[spelling]
         ]
-        return not same or any(same)
+        return torch.equal(ours, theirs) and (not same or any(same))
 
     def whole(self) -> Tensor:
         """`whole_sums` with blocks as units, (8,)."""
@@ -787,15 +783,6 @@ class BlockSums:
 
         return measure_resamples(measure, BLOCKS, resamples, generator=generator)
 
-    def _add_scores(self, block: Tensor, found: Outcomes) -> None:
-        if found.log_likelihood is None or found.squared_error is None:
-            self.has_scores = False
-            return
-        likelihood = found.log_likelihood.double().clamp(min=_IMPOSSIBLE)
-        scores = (likelihood, found.squared_error.double())
-        sums = [torch.bincount(block, weights=each, minlength=BLOCKS) for each in scores]
-        self.scores += torch.stack(sums, 1)
-
 
 def _label_codes(file: AnyPredictions, found: Outcomes) -> tuple[Tensor | None, Tensor | None]:
     """A number for each true class, from the text of its number and from its name.
@@ -822,12 +809,8 @@ def _union(first: frozenset[str] | None, second: frozenset[str] | None) -> froze
 
 
 IMAGES = 20_000
-
 MAPS = 1_000  # whose pixels fill thousands of cells each
-
 _FOR_CURVE = 200_000  # entries; bounds of a curve are looked up at many risks
-
-_LARGEST = 2**63
 
 
 class ImageSample:
@@ -842,10 +825,10 @@ class ImageSample:
         self.pixels = 0  # of a label map
 
     def add(self, batch: Batch) -> None:
-        file, found, numbers, classes = batch.file, batch.found, batch.numbers, batch.classes
-        predicted = torch.zeros(len(found.confidence), dtype=torch.int64)
-        if found.predicted is not None:
-            predicted = found.predicted
+        file, found, numbers = batch.file, batch.found, batch.numbers
+        predicted = found.predicted
+        if predicted is None:
+            predicted = torch.zeros(len(found.confidence), dtype=torch.int64)
         wrong = ~found.correct
         if found.place is not None:
             self.pixels = max(self.pixels, int(file.labels[0].numel()))  # type: ignore[union-attr]
@@ -853,8 +836,7 @@ class ImageSample:
         else:
             confidence = found.confidence.double()
             entries = [numbers, confidence, wrong, torch.ones_like(numbers), predicted]
-        entries[4] = self._codes(classes)[entries[4]] if classes else entries[4]
-        self._put(entries)
+        self._put_named(entries, batch.classes)
 
     def add_counts(self, confidence: Tensor, counts: Tensor, wrong: Tensor) -> None:
         """Add images of which predictions were counted at confidences (B,), (U, B) each."""
@@ -872,9 +854,7 @@ class ImageSample:
         if other.limit is not None:
             self.limit = min(other.limit, self.limit or other.limit)
         if other.parts:
-            codes = self._codes(other.classes) if other.classes else None
-            *entries, predicted = other.parts
-            self._put([*entries, predicted if codes is None else codes[predicted]])
+            self._put_named(other.parts, other.classes)
 
     @property
     def is_whole(self) -> bool:
@@ -887,22 +867,16 @@ class ImageSample:
         return len(self.parts[0].unique()) if self.parts else 0
 
     @property
-    def total(self) -> int:
-        """Number of predictions in it."""
-        return int(self.parts[3].sum()) if self.parts else 0
-
-    @property
     def images(self) -> int:
         """Number of images of all rows; told from how dense the smallest numbers lie if limited."""
-        size = self.size
         if self.limit is None:
-            return size
-        return round((size - 1) * (_LARGEST / int(self.parts[0].max())))
+            return self.size
+        return round((self.size - 1) * (2**63 / int(self.parts[0].max())))
 
     @property
     def is_clustered(self) -> bool:
         """True if an image has several predictions."""
-        return self.total > self.size
+        return bool(self.parts) and int(self.parts[3].sum()) > self.size
 
     def steps(self, predicted: int | None = None) -> tuple[ImageSteps, int]:
         """Count accepted predictions at falling thresholds, of one class where named; and all."""
@@ -926,25 +900,25 @@ class ImageSample:
         """Largest number of accepted predictions that count per image: all pixels of a mask."""
         return self.pixels or most_per_image
 
-    def _codes(self, names: Sequence[str]) -> Tensor:
-        """Places of these classes among those of the sample."""
+    def _put_named(self, entries: list[Tensor], names: Sequence[str]) -> None:
+        """Add entries whose classes have places among these names."""
+        known = set(self.classes)
+        self.classes += [name for name in names if name not in known]
         places = {name: place for place, name in enumerate(self.classes)}
-        new = [name for name in names if name not in places]
-        places |= {name: len(self.classes) + place for place, name in enumerate(new)}
-        self.classes += new
-        return torch.tensor([places[name] for name in names])
+        *others, predicted = entries
+        codes = torch.tensor([places[name] for name in names])
+        self._put([*others, codes[predicted] if names else predicted])
 
     def _put(self, parts: list[Tensor]) -> None:
-        if self.parts:
-            parts = [torch.cat(pair) for pair in zip(self.parts, parts, strict=True)]
+        parts = _with(self.parts, parts)
         if self.limit is not None:
             parts = [part[parts[0] <= self.limit] for part in parts]
         most = MAPS if self.pixels else IMAGES
-        if self.is_limited and len(parts[0]) > most:
-            numbers = parts[0].unique()
-            if len(numbers) > most:
-                self.limit = int(numbers[most - 1])
-                parts = [part[parts[0] <= self.limit] for part in parts]
+        is_full = self.is_limited and len(parts[0]) > most
+        numbers = parts[0].unique() if is_full else parts[0]
+        if is_full and len(numbers) > most:
+            self.limit = int(numbers[most - 1])
+            parts = [part[parts[0] <= self.limit] for part in parts]
         self.parts = parts
 
 
@@ -980,8 +954,8 @@ class DetectionSums:
             self._put(name, cell * BLOCKS + batch.numbers % BLOCKS, rows)
 
     def merge(self, other: DetectionSums) -> None:
-        for name, (keys, sums) in other.parts.items():
-            self._put(name, keys, sums)
+        for name, part in other.parts.items():
+            self._put(name, *part)
 
     def errors(self, resamples: int) -> dict[str, Any]:
         """`d_ece` and `d_ece_by_place` with their intervals; those that are not known left out."""
@@ -991,9 +965,7 @@ class DetectionSums:
         return {name: value for name, value in found.items() if value is not None}
 
     def _put(self, name: str, keys: Tensor, rows: Tensor) -> None:
-        if name in self.parts:
-            keys = torch.cat([self.parts[name][0], keys])
-            rows = torch.cat([self.parts[name][1], rows])
+        keys, rows = _with([*self.parts.get(name, ())], [keys, rows])
         keys, place = keys.unique(return_inverse=True)
         self.parts[name] = (keys, rows.new_zeros(len(keys), 3).index_add_(0, place, rows))
 
@@ -1054,7 +1026,12 @@ class Tallies:
             return
         add_samples(self.sums, found.samples(), self.cells)
         self.slack = max(self.slack, edge_slack(found.confidence.dtype))
-        self._add_scores(found)
+        if found.log_likelihood is None or found.squared_error is None:
+            self.has_scores = False
+        else:
+            errors = found.squared_error.double()
+            self.squared += torch.stack([errors.sum(), errors.dot(errors)])
+            self.zeros += int(found.log_likelihood.isneginf().sum())
         self.batches += 1
         self.overall += whole_sums(found.confidence, found.correct, found.unit)
         if isinstance(file, PredictionFile):
@@ -1066,21 +1043,17 @@ class Tallies:
     def merge(self, other: Tallies) -> Tallies:
         """Add what another has accumulated; this one, for chaining."""
         self._agree(other.num_classes)
-        self.sums += other.sums
+        for name in ("sums", "overall", "squared", "batches", "zeros", "skipped"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.slack = max(self.slack, other.slack)
-        self.overall += other.overall
-        self.squared += other.squared
         self.mistakes = surest(self.mistakes + other.mistakes)
-        self.batches += other.batches
+        self.has_scores = self.has_scores and other.has_scores
         if other.blocks is not None:
             self.blocks = self.blocks or BlockSums()
             self.blocks.merge(other.blocks)
-        for name in ("by_class", "by_group", "by_time", "sample", "class_counts", "images"):
+        for name in ("by_class", "by_group", "by_time", "detections", "sample", "images"):
             getattr(self, name).merge(getattr(other, name))
-        self.detections.merge(other.detections)
-        self.has_scores = self.has_scores and other.has_scores
-        self.zeros += other.zeros
-        self.skipped += other.skipped
+        self.class_counts.merge(other.class_counts)
         return self
 
     def _fed_by(self, batch: Batch) -> list[Any]:
@@ -1093,11 +1066,14 @@ class Tallies:
         by_image |= isinstance(file, ConfidenceFile) and file.images is not None
         if by_image:
             self.blocks = self.blocks or BlockSums()
-        fed: list[Any] = [self.by_class, self.by_group, self.by_time, self.detections]
-        fed += [self.class_counts] if wanted.per_class else []
-        fed += [self.images] if by_image else []
-        fed += [self.sample] if wanted.sample else []
-        return fed if self.blocks is None else [*fed, self.blocks]
+        asked = (
+            (self.class_counts, wanted.per_class),
+            (self.images, by_image),
+            (self.sample, wanted.sample),
+            (self.blocks, self.blocks is not None),
+        )
+        always = (self.by_class, self.by_group, self.by_time, self.detections)
+        return [*always, *(each for each, is_fed in asked if is_fed)]
 
     @property
     def is_clustered(self) -> bool:
@@ -1162,14 +1138,6 @@ class Tallies:
                 "one model have the same"
             )
         self.num_classes = num_classes if num_classes is not None else self.num_classes
-
-    def _add_scores(self, found: Outcomes) -> None:
-        if found.log_likelihood is None or found.squared_error is None:
-            self.has_scores = False
-            return
-        errors = found.squared_error.double()
-        self.squared += torch.stack([errors.sum(), errors.dot(errors)])
-        self.zeros += int(found.log_likelihood.isneginf().sum())
 
 
 class Model(NamedTuple):

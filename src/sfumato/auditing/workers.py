@@ -36,10 +36,8 @@ from sfumato.auditing.totals import NOTHING_MORE, Model, Tallies, Wanted, tallie
 
 # Beyond this a model is known by its sums; below, its rows stay in memory and numbers are exact.
 LARGEST_IN_MEMORY = 2**29
-
 # What an exact audit keeps of a row beside its scores: ranks, bins, resamples, held-out halves.
 _BYTES_PER_ROW = 128
-
 _TEXT = (".csv", ".jsonl", ".ndjson")
 
 
@@ -312,15 +310,12 @@ def read_source(
     """The predictions of a model, or what an audit needs of them."""
     source = plan.source
     counted = read_histogram(source.paths[0]) if len(source.paths) == 1 else None
-    if counted is not None and reading.unlabelled:
-        raise PredictionFileError(
-            f"{source.paths[0]}: is a histogram that counts right ones: leave --unlabelled out"
-        )
-    if counted is not None and reading.calibrator is not None:
-        raise PredictionFileError(
-            f"{source.paths[0]}: is a histogram, which a calibrator can't correct: leave it out"
-        )
     if counted is not None:
+        where = f"{source.paths[0]}: is a histogram"
+        if reading.unlabelled:
+            raise PredictionFileError(f"{where} that counts right ones: leave --unlabelled out")
+        if reading.calibrator is not None:
+            raise PredictionFileError(f"{where}, which a calibrator can't correct: leave it out")
         bar.advance(source.name)
         return Model(source.name, counted)
     if plan.jobs:

@@ -152,13 +152,9 @@ _LONGEST = 20_000  # of a message, which may quote a cell of a stranger's file
 
 def _message(error: Exception) -> str:
     """Return what the system says of a file, without its numbers; our own messages as they are."""
-    text = _whole_message(error)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text):,} characters)"
-
-
-def _whole_message(error: Exception) -> str:
+    text = str(error)
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, OSError) and error.strerror is not None:
-        return f"{error.strerror}: free some room, or write elsewhere"
-    return str(error)
+        text = f"{error.filename}: {error.strerror}"
+    elif isinstance(error, OSError) and error.strerror is not None:
+        text = f"{error.strerror}: free some room, or write elsewhere"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text):,} characters)"

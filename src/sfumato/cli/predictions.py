@@ -21,37 +21,35 @@ if TYPE_CHECKING:
     from sfumato.auditing.judge import Found, Target
 
 
+def _mistake(text: str) -> ValueError:
+    """The error about files and options of an audit; imported late, as all that needs torch."""
+    from sfumato.auditing.columns import PredictionFileError
+
+    return PredictionFileError(text)
+
+
 Labels = Annotated[
     Path | None, typer.Option(help="File of the labels (.npy, .pt), for scores in such a file.")
 ]
-
 Kind = Literal["probs", "logits"]
-
 Scores = Annotated[
     Kind | None, typer.Option(help="Kind of the scores, if their name doesn't say it.")
 ]
-
 AnyLogits = Annotated[
     bool, typer.Option("--any-logits", help="Accept logits that look like probabilities.")
 ]
-
 Classes = Annotated[
     str | None, typer.Option(help="Names of the classes in their order, with commas.")
 ]
-
 BadRow = Literal["stop", "skip"]
-
 OnBadRow = Annotated[
     BadRow, typer.Option(help="Stop at the first bad row, or skip and count them.")
 ]
-
 IgnoreIndex = Annotated[int | None, typer.Option(help="Label of entries to leave out.")]
-
 ColumnNames = Annotated[
     list[str] | None,
     typer.Option("--columns", help='Names of columns: "label=truth probs=cat,dog". Repeatable.'),
 ]
-
 Split = Annotated[
     str | None, typer.Option(help="Split of a run's stored predictions; test if left out.")
 ]
@@ -85,14 +83,14 @@ def reading_of(
 
 def _columns(told: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The names of columns by what they hold: "label=truth probs=cat,dog"."""
-    from sfumato.auditing.columns import TOLD, PredictionFileError
+    from sfumato.auditing.columns import TOLD
 
     found = {}
     # Names may hold blanks: a new one begins at the next word with an equals sign.
     for each in (part for text in told for part in re.split(r"\s+(?=\w+=)", text.strip())):
         key, _, names = each.partition("=")
         if key not in TOLD or not names:
-            raise PredictionFileError(
+            raise _mistake(
                 f"--columns {each!r}: write WHAT=NAME, such as label=truth or probs=cat,dog; WHAT "
                 f"is one of {', '.join(TOLD)}"
             )
@@ -116,12 +114,10 @@ def options_of(reading: Reading) -> dict[str, str]:
 
 def chosen_split(split: str | None, arguments: Sequence[str | Path]) -> str:
     """The split to read of runs; refused where no argument is a run that has several."""
-    from sfumato.auditing.columns import PredictionFileError
-
     if split is None:
         return "test"
     if not any((Path(each) / "predictions").is_dir() for each in arguments):
-        raise PredictionFileError(
+        raise _mistake(
             f"--split {split}: names stored predictions of a run, and no run's folder with such is "
             "among the files; leave it out"
         )
@@ -288,13 +284,12 @@ def _readings(
 ) -> list[Reading]:
     """Each file as it is; with a calibrator also as that makes it."""
     from sfumato.auditing.calibrate import read_calibrator
-    from sfumato.auditing.columns import PredictionFileError
 
     if calibrator is None:
         return [reading]
     if reading.unlabelled or validation:
         other = "--unlabelled" if reading.unlabelled else "--validation"
-        raise PredictionFileError(f"--calibrator and {other} can't be together: leave one out")
+        raise _mistake(f"--calibrator and {other} can't be together: leave one out")
     return [reading, replace(reading, calibrator=read_calibrator(calibrator))]
 
 
@@ -304,17 +299,15 @@ def _refuse_with_unlabelled(
     validation: Sequence[str] | None,
     ignore_index: int | None,
 ) -> None:
-    from sfumato.auditing.columns import PredictionFileError
-
-    if labels is not None:
-        raise PredictionFileError("--labels gives labels: leave --unlabelled out")
-    if ignore_index is not None:
-        raise PredictionFileError("--ignore-index names a label: leave it or --unlabelled out")
-    for name, value in (("--target-risk", target_risk), ("--validation", validation or None)):
+    needs_labels = "needs labels, which a guarantee is about: leave it"
+    for name, value, why in (
+        ("--labels", labels, "gives labels: leave"),
+        ("--ignore-index", ignore_index, "names a label: leave it or"),
+        ("--target-risk", target_risk, f"{needs_labels} or"),
+        ("--validation", validation or None, f"{needs_labels} or"),
+    ):
         if value is not None:
-            raise PredictionFileError(
-                f"{name} needs labels, which a guarantee is about: leave it or --unlabelled out"
-            )
+            raise _mistake(f"{name} {why} --unlabelled out")
 
 
 def _target(
@@ -324,7 +317,6 @@ def _target(
     per_class: bool,
     most: int | None,
 ) -> Target | None:
-    from sfumato.auditing.columns import PredictionFileError
     from sfumato.auditing.judge import Target
 
     if risk is None:
@@ -334,11 +326,9 @@ def _target(
     shares = {"--target-risk": risk, "--delta": delta, "--escalate-risk": escalate}
     for name, value in shares.items():
         if value is not None and not 0 < value < 1:
-            raise PredictionFileError(f"{name} must be between 0 and 1, got {value:g}")
+            raise _mistake(f"{name} must be between 0 and 1, got {value:g}")
     if escalate is not None and escalate < risk:
-        raise PredictionFileError(
-            f"--escalate-risk must be at least --target-risk {risk:g}, got {escalate:g}"
-        )
+        raise _mistake(f"--escalate-risk must be at least --target-risk {risk:g}, got {escalate:g}")
     found = Target(risk, escalate_risk=escalate, per_class=per_class)
     found = found if delta is None else replace(found, delta=delta)
     return found if most is None else replace(found, most_per_image=most)
@@ -346,11 +336,9 @@ def _target(
 
 def _refuse_without(needed: str, given: Mapping[str, Any]) -> None:
     """Raise where an option is given that says nothing without another."""
-    from sfumato.auditing.columns import PredictionFileError
-
     for name, value in given.items():
         if value is not None:
-            raise PredictionFileError(f"{name} needs {needed}: add that, or leave it out")
+            raise _mistake(f"{name} needs {needed}: add that, or leave it out")
 
 
 def calibrate(
@@ -393,12 +381,11 @@ def calibrate(
     import torch
 
     from sfumato.auditing.calibrate import METHODS, append_calibrator, calibrate_file
-    from sfumato.auditing.columns import PredictionFileError
 
     torch.set_num_threads(1)  # many small fits: threads would wait for each other, busily
     tried = None if methods is None else tuple(methods.split(","))
     if unknown := sorted(set(tried or ()) - set(METHODS)):
-        raise PredictionFileError(f"--methods: {unknown[0]!r} is none of {', '.join(METHODS)}")
+        raise _mistake(f"--methods: {unknown[0]!r} is none of {', '.join(METHODS)}")
     _check_outputs(out, onnx, onnx_output, onnx_out)
     reading = reading_of(
         kind,
@@ -431,8 +418,6 @@ def _check_outputs(
     out: Path, onnx: Path | None, onnx_output: str | None, onnx_out: Path | None
 ) -> None:
     """Refuse before the fit what could not be written after it, or would not be used."""
-    from sfumato.auditing.columns import PredictionFileError
-
     if onnx is None:
         _refuse_without("--onnx MODEL", {"--onnx-output": onnx_output, "--onnx-out": onnx_out})
     for name, path, example in (
@@ -440,7 +425,7 @@ def _check_outputs(
         ("--onnx-out", onnx_out, "model-calibrated.onnx"),
     ):
         if path is not None and path.is_dir():
-            raise PredictionFileError(
+            raise _mistake(
                 f"{name} {path}: is a folder; name a file in it, such as {path / example}"
             )
 

@@ -20,14 +20,7 @@ from sfumato.cli.predictions import (
     chosen_split,
     reading_of,
 )
-from sfumato.cli.shared import (
-    DataRoot,
-    Quiet,
-    busy,
-    check_folder,
-    console,
-    set_data_root,
-)
+from sfumato.cli.shared import DataRoot, Quiet, busy, check_folder, console, set_data_root
 from sfumato.engine.config.kinds import Kind, Plural
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import webbrowser
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.text import Text
@@ -76,33 +76,18 @@ def run_and_report(
     folder = out or Path("runs") / study.name
     check_folder(folder)
     count = workers or default_workers()
+    settings: dict[str, Any] = {"workers": count, "threads": threads, "only": only}
     with busy("Looking at data and devices, and timing a few steps of each method", show=not quiet):
         runs = plan(study)
-        table = plan_table(
-            study,
-            runs,
-            folder,
-            only=only,
-            workers=count,
-            threads=threads,
-            probe=rehearse and not quiet and not launched_rank(),
-            devices=ray is None,
-        )
+        probe = rehearse and not quiet and not launched_rank()
+        table = plan_table(study, runs, folder, probe=probe, devices=ray is None, **settings)
     if not launched_rank():
         console.print(table)
     if dry_run:
         return None
     try:
         outcome = run_study(
-            study,
-            folder,
-            workers=count,
-            threads=threads,
-            only=only,
-            ray=ray,
-            show=not quiet,
-            announce=print_line,
-            runs=runs,
+            study, folder, ray=ray, show=not quiet, announce=print_line, runs=runs, **settings
         )
     except KeyboardInterrupt:
         print_line(
@@ -131,9 +116,8 @@ def show_report(folders: list[Path], out: Path | None, *, verbose: bool = False)
     with naming_folders(folders):
         results = read_studies(folders)
         findings = compare_methods(results)
-        page = write_findings(
-            results, findings, folders[0], out
-        )  # first: a closed pipe ends what is printed
+        # First: a closed pipe ends what is printed.
+        page = write_findings(results, findings, folders[0], out)
         advice = recommend(findings)
         if verbose:
             for table in results_tables(findings):
@@ -148,14 +132,11 @@ def show_report(folders: list[Path], out: Path | None, *, verbose: bool = False)
 Workers = Annotated[
     int | None, typer.Option(help="Runs at a time; one per core, up to four, by default.", min=1)
 ]
-
 Threads = Annotated[
     int | None,
     typer.Option(help="Threads of each run; cores shared out among four by default.", min=1),
 ]
-
 StudyFile = Annotated[Path, typer.Argument(help="A study file (YAML).")]
-
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Keys to change: train.epochs=5."),
@@ -168,7 +149,6 @@ _TINY = (
     "evaluate={resamples: 50, corruptions: [fog], severities: [3], corrupted_images: 20}",
     "seeds=[0]",
 )
-
 _TINY_METHODS = ("cross entropy", "ACLS")
 
 
