@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import sys
+import zipfile
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +125,7 @@ class _Code:
         ({"probs": _Code()}, "can't be read"),
         ([1, 2], "save a dictionary"),
         ({"probs": torch.ones(1, 2).expand(10, 2), "labels": torch.ones(10)}, "expanded view"),
-        ({"probs": torch.eye(2).to_sparse(), "labels": torch.ones(2)}, "save it dense"),
+        ({"probs": torch.eye(2).to_sparse(), "labels": torch.ones(2)}, "sparse_coo"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Validating sparse")
@@ -133,6 +136,56 @@ def test_files_of_torch_that_are_refused(
     with pytest.raises(ValueError, match=message):
         sfumato.audit(tmp_path / "p.pt")
     assert capsys.readouterr().out == ""
+
+
+EAST = timezone(timedelta(hours=14))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda: {"probs": torch.empty(600, 4, device="meta")}, "a meta tensor"),
+        (lambda: {"probs": torch.nested.nested_tensor([torch.ones(4)] * 600)}, "a nested tensor"),
+        (lambda: {"target": np.full(600, 2**64 - 1, dtype=np.uint64)}, r"outside \[0, 4\)"),
+        (lambda: {"target": np.full(600, 1e300)}, r"outside \[0, 4\)"),
+        (lambda: {"time": [10**400] * 600}, "must be a number or a date"),
+        (lambda: {"time": [datetime.min.replace(tzinfo=EAST)] * 600}, "before the year 1"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_values_that_are_no_rows_of_numbers(
+    changed: Callable[[], dict[str, Any]], message: str
+) -> None:
+    given = {"probs": np.full((600, 4), 0.25), "target": np.arange(600) % 4}
+    with pytest.raises(ValueError, match=message):
+        sfumato.audit(**{**given, **changed()}, resamples=0)
+
+
+ROOMLESS = b"{'descr': '|S0', 'fortran_order': False, 'shape': (100000,)}\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (b"(" * 60_000, "no header of numpy's format; write it with np.save"),
+        (b"-" * 9000 + b"1\n", "no header of numpy's format"),
+        (ROOMLESS, "save plain numbers or text"),
+    ],
+)
+def test_headers_that_are_refused(header: bytes, message: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "p.npz", "w") as archive:
+        start = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header))
+        archive.writestr("confidence.npy", start + header)
+    with pytest.raises(ValueError, match=message):
+        sfumato.audit(tmp_path / "p.npz")
+
+
+@pytest.mark.parametrize("count", [2.0**62, 1e300])
+def test_more_predictions_than_can_be_counted(count: float, tmp_path: Path) -> None:
+    counts = np.full(15, count)
+    np.savez(tmp_path / "p.npz", counts=counts, correct=counts / 2, confidence=counts / 2)
+    with pytest.raises(ValueError, match="more than can be counted"):
+        sfumato.audit(tmp_path / "p.npz", resamples=0)
 
 
 def test_an_old_file_of_torch_is_refused(tmp_path: Path) -> None:

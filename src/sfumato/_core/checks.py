@@ -158,6 +158,18 @@ def plain_array(name: str, value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
+MOST_WHOLE = 2**62  # beyond any number of classes, and still an int64
+
+
+def whole_numbers(values: np.ndarray) -> np.ndarray:
+    """Convert to int64; a number that does not fit becomes one far outside of every range."""
+    if values.dtype.kind == "u":
+        values = np.minimum(values, MOST_WHOLE)
+    elif values.dtype.kind == "f":
+        values = np.nan_to_num(values).clip(-MOST_WHOLE, MOST_WHOLE)
+    return values.astype(np.int64)
+
+
 def to_tensor(name: str, value: Any) -> Tensor:
     """A tensor of `value`, detached; anything that numpy takes for an array of numbers.
 
@@ -172,7 +184,7 @@ def to_tensor(name: str, value: Any) -> Tensor:
             "classes into their positions first."
         )
     if array.dtype.kind == "u":  # PyTorch does little with unsigned numbers
-        array = array.astype(np.int64)
+        array = whole_numbers(array)
     native = array.astype(array.dtype.newbyteorder("="))  # a copy: no negative strides, writable
     return torch.from_numpy(native)
 

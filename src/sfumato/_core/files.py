@@ -375,7 +375,7 @@ def _check_header(file: IO[bytes], name: str, size: int) -> None:
         raise ValueError(f"{name} is of version {first} of numpy's format")
     try:
         shape, _, dtype = _HEADERS[first](file)
-    except ValueError:  # numpy's own message recommends pickles
+    except (ValueError, TypeError, RecursionError, MemoryError):  # its words recommend pickles
         raise ValueError(f"{name} has no header of numpy's format; write it with np.save") from None
     if dtype.hasobject or dtype.kind == "V" or dtype.itemsize == 0:
         raise ValueError(f"{name} holds {dtype.name} values; save plain numbers or text")

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato._core.checks import are_probabilities, plain_array
+from sfumato._core.checks import MOST_WHOLE, are_probabilities, plain_array, whole_numbers
 from sfumato._core.files import (
     MOST_WORDS,
     checked_file,
@@ -106,13 +106,23 @@ def _listing(values: list[Any]) -> np.ndarray:
     return _objects(values) if any(isinstance(each, str) for each in values) else np.array(values)
 
 
+def array_of_tensor(name: str, value: Tensor) -> np.ndarray:
+    """NumPy's view of a tensor on any device; sparse, quantised and other odd ones are refused."""
+    kinds = {"nested": value.is_nested, "meta": value.is_meta, "quantised": value.is_quantized}
+    kind = next((each for each, is_it in kinds.items() if is_it), None)
+    if kind is None and value.layout != torch.strided:
+        kind = str(value.layout).removeprefix("torch.")
+    if kind is not None:
+        raise ValueError(f"{name!r} is a {kind} tensor; make it a dense one")
+    found = value.detach().cpu()
+    array: np.ndarray = (found.float() if found.dtype == torch.bfloat16 else found).numpy()
+    return array
+
+
 def _from_tensor(name: str, value: Tensor) -> np.ndarray:
-    if value.layout != torch.strided or value.is_quantized:
-        raise ValueError(f"{name!r} is a {value.layout} tensor; save it dense")
+    array = array_of_tensor(name, value)
     if value.numel() * value.element_size() > value.untyped_storage().nbytes():
         raise ValueError(f"{name!r} is an expanded view; save it with .contiguous()")
-    found = value.detach().float() if value.dtype == torch.bfloat16 else value.detach()
-    array: np.ndarray = found.numpy()
     return array
 
 
@@ -136,7 +146,7 @@ def columns_of_frame(frame: Any) -> Columns:
 
 def _plain(name: str, column: Any) -> np.ndarray:
     if isinstance(column, Tensor):
-        return _from_tensor(name, column.cpu())
+        return _from_tensor(name, column)
     array = plain_array(name, column)
     if array.dtype.kind == "M" and str(getattr(column, "dtype", "")).count(","):
         array = array.astype("datetime64[us]")  # with a time zone
@@ -690,7 +700,7 @@ def numbers(checks: RowChecks, name: str, column: np.ndarray) -> np.ndarray:
         raise PredictionFileError(f"{checks.where}: {name!r} holds {column.dtype}, not numbers")
     try:
         return column.astype(np.float64)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         found = np.array([as_number(value) for value in column])
     is_none = np.isnan(found) & np.array([str(v).strip().lower() != "nan" for v in column])
 
@@ -798,12 +808,11 @@ def as_number(value: Any) -> float:
     """The number that a value is, or NaN."""
     try:
         return float(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return math.nan
 
 
 _BOOLEANS = {"true": 1, "false": 0}
-_LARGEST = 2**62  # beyond any number of classes, and still an int64
 
 
 def class_numbers(
@@ -826,7 +835,7 @@ def class_numbers(
         ignored: a number that is a label though it is no class.
     """
     if column.dtype.kind in "iu" and not _names_are_numbers(classes):
-        return torch.from_numpy(np.ascontiguousarray(column).astype(np.int64))
+        return torch.from_numpy(whole_numbers(np.ascontiguousarray(column)))
     if column.dtype.kind == "f":
         refuse_missing(checks, name, column)
         checks.refuse(
@@ -834,7 +843,7 @@ def class_numbers(
             "label",
             lambda row: f"{name!r} must hold whole numbers, got {column[row]}; {checks.skip}",
         )
-        column = np.nan_to_num(column).astype(np.int64)
+        column = whole_numbers(column)
     places = {each: place for place, each in enumerate(classes or ())}
     codes, names = spelled(column)
     known = [_class_number(each, places, count == 2, ignored) for each in names]
@@ -924,7 +933,7 @@ def _class_number(
         return ignored
     if are_two and name.lower() in _BOOLEANS:
         return _BOOLEANS[name.lower()]
-    return min(int(name), _LARGEST) if name.isdecimal() else None
+    return min(int(name), MOST_WHOLE) if name.isdecimal() else None
 
 
 def _names_are_numbers(classes: list[str] | None) -> bool:
@@ -986,7 +995,7 @@ def _date(value: Any) -> float:
     try:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
-    except ValueError:  # months, and fractions of other lengths
+    except (ValueError, OverflowError):  # months, fractions of other lengths, the year 0
         if not re.fullmatch(r"\d{4}-[\d\-T :.]+", text):
             return math.nan
     try:

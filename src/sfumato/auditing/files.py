@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato._core.checks import check_logit_values, plain_array
+from sfumato._core.checks import check_logit_values, plain_array, whole_numbers
 from sfumato._core.files import checked_file
 from sfumato.auditing.columns import (
     ARRAYS,
@@ -29,6 +29,7 @@ from sfumato.auditing.columns import (
     PredictionFileError,
     Roles,
     RowChecks,
+    array_of_tensor,
     batch_rows,
     check_boxes,
     check_class_names,
@@ -358,7 +359,7 @@ def _labels(part: _Part, scores: Tensor) -> Tensor:
     if column.shape != shape:
         raise part.error(f"{name!r} must be {shape} class numbers for these predictions, {got}")
     if column.ndim > 1:
-        return torch.from_numpy(column.astype(np.int64))
+        return torch.from_numpy(whole_numbers(column))
     counted = column[~part.checks.bad]
     if column.dtype.kind == "f" and len(counted) and bool((counted % 1 != 0).all()):
         raise part.error(f"{name!r} must hold whole numbers (N,), {got}")
@@ -376,7 +377,7 @@ def _shared_columns(part: _Part) -> dict[str, Any]:
         index = columns[roles.index]
         index = index if index.dtype.kind in "iu" else numbers(checks, roles.index, index)
         if not (index % 1).any():
-            found["index"] = index.astype(np.int64)
+            found["index"] = whole_numbers(index)
     chosen = part.keep
     for name in found.keys() & {"times", "index"}:
         found[name] = tensor(found[name][chosen])
@@ -596,8 +597,7 @@ def _check_arguments(main: str, columns: Mapping[str, Any]) -> None:
 def as_array(name: str, value: Any) -> np.ndarray:
     """NumPy's view of tensors on any device, arrays, series and lists, of text and dates too."""
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu()
-        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        return array_of_tensor(name, value)
     array = plain_array(name, value)
     if array.dtype != object:
         return array
@@ -607,10 +607,13 @@ def as_array(name: str, value: Any) -> np.ndarray:
     if all(isinstance(entry, date) for entry in entries):
         # NumPy's dates have no time zone: all are UTC.
         zoned = [isinstance(entry, datetime) and entry.tzinfo is not None for entry in entries]
-        plain = [
-            entry.astimezone(timezone.utc).replace(tzinfo=None) if is_zoned else entry
-            for entry, is_zoned in zip(entries, zoned, strict=True)
-        ]
+        try:
+            plain = [
+                entry.astimezone(timezone.utc).replace(tzinfo=None) if is_zoned else entry
+                for entry, is_zoned in zip(entries, zoned, strict=True)
+            ]
+        except OverflowError:
+            raise ValueError(f"{name} has a date that is before the year 1 in UTC") from None
         return np.array(plain, dtype="datetime64[us]")
     if all(isinstance(entry, (int, float)) for entry in entries):
         return np.array(entries)

@@ -1182,6 +1182,9 @@ def tallies_of_histogram(
     return found
 
 
+_MOST_COUNTED = 2**53  # of whole numbers that double precision tells apart
+
+
 def _check_histogram(where: str, counts: Tensor, correct: Tensor, confidence: Tensor) -> None:
     if not counts.shape == correct.shape == confidence.shape or counts.ndim != 2:
         shapes = ", ".join(str(tuple(each.shape)) for each in (counts, correct, confidence))
@@ -1197,5 +1200,7 @@ def _check_histogram(where: str, counts: Tensor, correct: Tensor, confidence: Te
             f"{where}, row {row}, bin {column}: 'correct' must not exceed 'counts', nor "
             "'confidence', the sum over the bin"
         )
-    if not float(counts.sum()):
-        raise PredictionFileError(f"{where}: holds no prediction")
+    total = float(counts.sum())
+    if not 0 < total <= _MOST_COUNTED:
+        found = f"{total:.3g} predictions, more than can be counted" if total else "no prediction"
+        raise PredictionFileError(f"{where}: holds {found}")

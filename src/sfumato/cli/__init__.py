@@ -147,7 +147,7 @@ def _check_arguments(arguments: list[str]) -> None:
             ) from None
 
 
-_LONGEST = 20_000  # of a message, which may quote a cell of a stranger's file
+_LONGEST = 4_000  # of a message, which may quote a cell of a stranger's file
 
 
 def _message(error: Exception) -> str:
