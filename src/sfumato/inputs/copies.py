@@ -28,16 +28,16 @@ _STEPS = 200
 class AveragedCopies(nn.Module):
     """Averages the probabilities of a network over changed copies of each image.
 
-    What a prediction owes to the exact position or the finest detail of an image differs from copy
-    to copy and is averaged away. n copies cost n passes.
+    What a prediction owes to the exact position or the finest detail of an image is averaged away.
+    n copies cost n passes.
 
         p = sum_i w_i softmax(f(T_i x))
 
     Args:
         model: gives logits (B, C).
         flip: whether to have a copy that is mirrored from left to right.
-        crop: pixels by which four copies are shifted, one to each corner; 0 for none. The border
-            is repeated where a copy would be empty.
+        crop: pixels by which four copies are shifted, one to each corner, over a repeated border; 0
+            for none.
         blur: standard deviations in pixels of mollified copies, each above 0.
         weights: "equal", or "likelihood" for those that `fit` finds.
 
@@ -51,8 +51,8 @@ class AveragedCopies(nn.Module):
         (3, torch.Size([2, 3]))
 
     Reference:
-        Shanmugam et al., "Better Aggregation in Test-Time Augmentation", ICCV 2021, for weights
-        that are fitted on held-out data; there one for each class and copy, by gradient descent.
+        Shanmugam et al., "Better Aggregation in Test-Time Augmentation", ICCV 2021, who fit weights
+        for each class and copy, by gradient descent.
     """
 
     def __init__(
@@ -98,8 +98,7 @@ class AveragedCopies(nn.Module):
     def fit(self, probs: Tensor, target: Tensor) -> AveragedCopies:
         """Find the weights under which held-out labels are most likely; returns itself.
 
-        The likelihood of a mixture is concave in its weights; each step of expectation
-        maximisation raises it and keeps them positive and summing to one.
+        Expectation maximisation, since the likelihood of a mixture is concave in its weights.
 
         Args:
             probs: (N, n, C), what `each` gives for held-out images.
@@ -131,8 +130,7 @@ class AveragedCopies(nn.Module):
         if self.flip:
             yield images.flip(-1)
         if self.crop:
-            height, width = images.shape[-2:]
-            by = self.crop
+            (height, width), by = images.shape[-2:], self.crop
             if by >= min(height, width):
                 raise ValueError(
                     f"crop must be below the size of the images {height, width}, got {by}"

@@ -1,7 +1,6 @@
-"""The pictures of the mollification paper, each from one call.
+"""The pictures of the mollification paper, each from one call, as matplotlib figures.
 
-Every function returns a matplotlib figure (`figure.savefig("name.png")`) and draws on no global
-state; matplotlib comes with `sfumato[study]` and is imported where it is used.
+matplotlib comes with `sfumato[study]` and is imported where it is used.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ def plot_mollification(
         label: its class.
         classes: one name per class.
         times: temperatures in [0, 1], one column each.
-        noise_k: slope of the label decay of the noisy row.
-        blur_k: slope of the label decay of the blurred row.
+        noise_k, blur_k: slopes of the label decay of the two rows.
         generator: where to draw the noise from; the same noise serves all columns.
 
     Reference: mollification paper, Fig. 1 and 2.
@@ -74,13 +72,13 @@ def plot_mollification(
     )
     figure = new_figure(1.25 * len(t) + 0.6, 4.4)
     axes = figure.subplots(4, len(t), squeeze=False, gridspec_kw={"height_ratios": [3, 1, 3, 1]})
-    for number, (name, degraded, decay, color) in enumerate(rows):
+    for pair, (name, degraded, decay, color) in zip((axes[:2], axes[2:]), rows, strict=True):
         labels = smooth_labels(target, decay, num_classes=len(classes))
         for column in range(len(t)):
-            _show_image(axes[2 * number, column], degraded[column])
-            _show_label(axes[2 * number + 1, column], labels[column], label, color)
-        axes[2 * number, 0].set_ylabel(name)
-        axes[2 * number + 1, 0].set_ylabel("label", fontsize=8)
+            _show_image(pair[0, column], degraded[column])
+            _show_label(pair[1, column], labels[column], label, color)
+        pair[0, 0].set_ylabel(name)
+        pair[1, 0].set_ylabel("label", fontsize=8)
     for column, value in enumerate(times):
         axes[0, column].set_title(f"t = {value:g}", fontsize=9)
     figure.suptitle(f"{classes[label]}: mollified images and their labels")
@@ -102,13 +100,11 @@ def plot_information(images: Tensor, *, times: Sequence[float] = _TIMES) -> Figu
     if len(images) == 0:
         raise ValueError("images must hold at least one image, got an empty batch")
     ratios = torch.stack([information_ratio(images, time) for time in times])  # (T, N)
-    low, middle, high = ratios.quantile(torch.tensor([0.1, 0.5, 0.9]), dim=1)
+    low, middle, high = ratios.quantile(torch.tensor([0.1, 0.5, 0.9]), dim=1).numpy()
     figure = new_figure(4.5, 3.4)
     axes = figure.subplots()
-    axes.fill_between(
-        times, low.numpy(), high.numpy(), color=_BLUR_COLOR, alpha=0.2, label="10-90 % of images"
-    )
-    axes.plot(times, middle.numpy(), color=_BLUR_COLOR, marker="o", markersize=3, label="median")
+    axes.fill_between(times, low, high, color=_BLUR_COLOR, alpha=0.2, label="10-90 % of images")
+    axes.plot(times, middle, color=_BLUR_COLOR, marker="o", markersize=3, label="median")
     axes.plot([0, 1], [1, 0], color="black", linestyle="--", linewidth=1, label="1 - t")
     axes.set(xlabel="temperature t", ylabel="size(x_t.png) / size(x_0.png)", ylim=(0, None))
     axes.set_title(f"Information in {len(images)} blurred images", fontsize=10)

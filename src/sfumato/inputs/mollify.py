@@ -1,10 +1,7 @@
 """Mollification: degrade images by noise or heat blur, and smooth their labels to match.
 
-Schedules say how much an image is degraded and how much its label loses. `Mollify` does both to a
-training batch.
-
-Reference: Heinonen et al., "Robust Classification by Coupling Data Mollification with Label
-Smoothing", 2025.
+Reference ("mollification paper" below): Heinonen et al., "Robust Classification by Coupling Data
+Mollification with Label Smoothing", 2025.
 """
 
 from __future__ import annotations
@@ -88,8 +85,8 @@ def noise_label_decay(t: Tensor | float, k: float = 1.0) -> Tensor:
 def blur_label_decay(t: Tensor | float, k: float = 1.0) -> Tensor:
     """Share of the label that blur of temperature t destroys: gamma = t^k.
 
-    Blur adds no noise, so that its signal-to-noise ratio is undefined; the label decays with the
-    bits that are lost instead, which fall linearly in t. `information_label_decay` measures them.
+    Blur adds no noise; the label decays with the bits that are lost instead, which fall linearly
+    in t. `information_label_decay` measures them.
 
     Args:
         t, k: as in `noise_label_decay`, and so is the result.
@@ -143,16 +140,14 @@ def diffuse(
 ) -> Tensor:
     """Mix each image with Gaussian noise, from the image itself (t = 0) to noise alone (t = 1).
 
-    The cosine schedule keeps the variance: standardised images stay standardised. A network
-    that sees such images learns to look past noise.
+    The cosine schedule keeps standardised images standardised.
 
         x_t = cos(pi t / 2) x + sin(pi t / 2) eps,   eps ~ N(0, 1)                      (Eq. 4)
 
     Args:
         images: (N, C, H, W), standardised to mean 0 and variance 1, floating point.
         t: temperature in [0, 1], one number or one per image (N,).
-        noise: eps, shaped like `images`; drawn where it is None.
-        generator: where to draw the noise from; on any device.
+        noise: eps, shaped like `images`; drawn from `generator`, on any device, where it is None.
 
     Example:
         >>> image = torch.ones(1, 1, 1, 2)
@@ -183,9 +178,8 @@ def _noise_like(images: Tensor, noise: Tensor | None, generator: torch.Generator
     return noise.to(dtype)
 
 
-# Without gradients a batch goes through in parts of this many numbers: intermediate results stay
-# in the cache, and the memory of one part serves the next. Fresh memory would cost as much as the
-# products themselves.
+# Without gradients a batch goes through in parts of this many numbers, so that intermediate results
+# stay in the cache: fresh memory would cost as much as the products themselves.
 _PART = 2**18
 
 
@@ -194,8 +188,8 @@ def dissipate(
 ) -> Tensor:
     """Blur each image by the heat equation, from hardly (t = 0) to its mean colour (t = 1).
 
-    Blur takes the fine detail away first, so that a network that sees such images learns to
-    rely on coarse structure. The scale grows logarithmically, which removes bits linearly.
+    Fine detail goes first, so that a network learns to rely on coarse structure. The scale grows
+    logarithmically, which removes bits linearly.
 
         x_t = V exp(-tau Lambda) V^T x,   tau = sigma_B(t)^2 / 2                        (Eq. 5)
         sigma_B(t) = exp((1 - t) log sigma_min + t log sigma_max)                       (Eq. 6)
@@ -212,8 +206,7 @@ def dissipate(
         tensor([0.3094, 0.9642, 1.4909, 1.2355])
 
     Reference: mollification paper, Eq. (5) and (6).
-    Differs: the released code takes the DCT size from the last dimension and so needs square
-        images, and lets autocast round the transform to half precision.
+    Differs: the released code needs square images, and lets autocast round the transform.
     """
     check_images(images)
     t = per_image("t", t, images, high=1.0)
@@ -224,10 +217,9 @@ def dissipate(
 def heat_blur(images: Tensor, sigma: Tensor | float) -> Tensor:
     """Blur each image by a Gaussian of its own width, mirrored at the borders.
 
-    The heat equation after time sigma^2 / 2, with no flow through the borders: means stay,
-    variances never grow, and squared scales add. It is solved in the cosine transform, so that a
-    scale below one pixel rings a little at edges. Both axes separate: with the heat kernels K of
-    height and width
+    The heat equation after time sigma^2 / 2, with no flow through the borders: means stay and
+    squared scales add. It is solved in the cosine transform, so that a scale below one pixel rings
+    a little at edges. With the heat kernels K of height and width
 
         x_sigma = V exp(-sigma^2 / 2 Lambda) V^T x = K_H x K_W                          (Eq. 5)
 
@@ -251,10 +243,9 @@ def _cosine_sums(size: int, sigma: Tensor) -> Tensor:
 
         K = V exp(-sigma^2 / 2 Lambda) V^T,   Lambda_f = (pi f / n)^2                   (Eq. 5)
 
-    With the cosine sum g(m) = 1/n sum_f c_f exp(-sigma^2 / 2 Lambda_f) cos(pi f m / n), where
-    c_0 = 1 and all other c_f = 2, the product of cosines makes every entry a sum of two values,
-    K_ij = (g(i - j) + g(i + j + 1)) / 2: the Gaussian and its mirror image at the border. That
-    takes n^2 instead of n^3 operations.
+    With g(m) = 1/n sum_f c_f exp(-sigma^2 / 2 Lambda_f) cos(pi f m / n), c_0 = 1 and all other
+    c_f = 2, the product of cosines makes every entry a sum of two values, the Gaussian and its
+    mirror image K_ij = (g(i - j) + g(i + j + 1)) / 2: n^2 operations, not n^3.
     """
     frequency = torch.arange(size, device="cpu")
     offset = torch.arange(1 - size, 2 * size, device="cpu")
@@ -292,8 +283,8 @@ def _blur_in_parts(images: Tensor, down: Tensor, across: Tensor) -> Tensor:
     total, channels, height, width = images.shape
     count = max(1, min(total, max(8, _PART // (channels * height * width))))
     blurred = torch.empty(images.shape, dtype=images.dtype, device=images.device)
-    # All channels of a line beside each other: both products are one for each image. Products of
-    # single channels are so small at 32 pixels that starting them costs more than computing them.
+    # All channels of a line beside each other: products of single channels are so small at 32
+    # pixels that starting them costs more than computing them.
     lines = blurred.new_empty(count, height, channels, width)
     spread = torch.empty_like(lines)
     parts = (tensor.split(count) for tensor in (images, down, across, blurred))
@@ -337,8 +328,7 @@ def information_ratio(images: Tensor, t: Tensor | float) -> Tensor:
         t: temperature in [0, 1], one number or one per image (N,).
 
     Returns:
-        float32, (N,): 1 at t = 0. It may rise a little above 1 for drawings, where blurring turns
-        flat areas into gradients.
+        float32, (N,): 1 at t = 0; a little above 1 where blurring turns flat areas into gradients.
 
     Example:
         >>> image = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -356,12 +346,9 @@ def information_label_decay(images: Tensor, t: Tensor | float, k: float = 1.0) -
 
         gamma = (1 - size(x_t.png) / size(x_0.png))^k                                  (Eq. 13)
 
-    `blur_label_decay` is its approximation t^k, which costs nothing and needs no pixels.
-
     Args:
-        images: (N, C, H, W) with 1 or 3 channels on the [0, 1] scale, floating point.
-        t: temperature in [0, 1], one number or one per image (N,).
-        k: slope; below 1 the label decays faster, above 1 slower.
+        images, t: as in `information_ratio`.
+        k: as in `noise_label_decay`.
 
     Returns:
         float32, (N,), gamma in [0, 1]; just below 1 at t = 1, where a PNG header is left.
@@ -372,8 +359,8 @@ def information_label_decay(images: Tensor, t: Tensor | float, k: float = 1.0) -
         tensor([0.])
 
     Reference: mollification paper, Eq. (13), left-hand side.
-    Differs: the equation is printed without "1 -", but the ratio falls from 1 to 0 as t rises,
-        while both its approximation t^k and the text ask for a decay that rises from 0 to 1.
+    Differs: the equation is printed without "1 -", but the ratio falls from 1 to 0 as t rises, and
+        both its approximation t^k and the text ask for a decay that rises.
     """
     check_number("k", k, low=0.0, open_low=True)
     return (1 - information_ratio(images, t)).clamp(0, 1).pow(k)  # Eq. (13)
@@ -382,16 +369,12 @@ def information_label_decay(images: Tensor, t: Tensor | float, k: float = 1.0) -
 def label_density(probs: Tensor, target: Tensor) -> Tensor:
     """The density Dir(f | 1 + y) of a prediction f under a label y.
 
-    Its logarithm is the negative cross entropy, sum_c y_c log f_c, up to a constant of y. So its
-    mode is what the label asks for: a one-hot label, and a tempered one, ask for certainty; a
-    smoothed label asks for itself.
+    Its logarithm is the negative cross entropy up to a constant of y, so its mode is what the label
+    asks for: certainty where it is one-hot or tempered, itself where it is smoothed.
 
     Args:
-        probs: predictions f, whose rows sum to 1.
-        target: the label y, at least 0; a tempered label need not sum to 1.
-
-    Shape:
-        probs (N, C), target (C,); the result (N,), float64.
+        probs: predictions f, (N, C), whose rows sum to 1.
+        target: the label y, (C,), at least 0; a tempered label need not sum to 1.
 
     Example:
         >>> centre = torch.full((1, 3), 1 / 3)
@@ -441,8 +424,6 @@ def dct_change(
     """Mean absolute change of each frequency under a corruption.
 
         1/N sum_i | DCT[corruption(x_i)] - DCT[x_i] |                                  (Eq. 16)
-
-    Noise changes all frequencies alike; blur changes those that images are made of.
 
     Args:
         images: (N, C, H, W), floating point, or uint8 (both sides are then divided by 255).
@@ -494,12 +475,12 @@ CLEAN, NOISE, BLUR = 0, 1, 2
 
 
 class MollifyDetails(NamedTuple):
-    """The amount and kind of mollification drawn for each image of a batch.
+    """The mollification of each image of a batch, (N,): 0 for clean images.
 
     Attributes:
-        mode: int64, (N,), 0 clean, 1 noise, 2 blur.
-        t: float32, (N,), temperature; 0 for clean images.
-        decay: float32, (N,), the share gamma of the label that is lost; 0 for clean images.
+        mode: int64, 0 clean, 1 noise, 2 blur.
+        t: float32, temperature.
+        decay: float32, the share gamma of the label that is lost.
     """
 
     mode: Tensor
@@ -510,9 +491,8 @@ class MollifyDetails(NamedTuple):
 class Mollify(nn.Module):
     """Degrade the images of a batch at random and take the same share away from their labels.
 
-    Each image stays clean, is drowned in noise or is blurred, at a random temperature; its label
-    is smoothed by as much as the image has lost. The network learns to be as sure as an image
-    allows, which makes it more robust and better calibrated on corrupted images.
+    Each image stays clean, becomes noisy or is blurred, at a random temperature; its label is
+    smoothed by as much as the image has lost. The network learns to be as sure as an image allows.
 
         t ~ Beta(alpha, beta)
         noise:  x_t = cos(pi t / 2) x + sin(pi t / 2) eps                                (Eq. 4)
@@ -523,25 +503,22 @@ class Mollify(nn.Module):
         temper: y_t = (1 - gamma) y                                                      (Eq. 7)
 
     It comes last: after augmentation, normalisation and MixUp or CutMix, whose soft labels it
-    accepts. Like torchvision's transforms it acts whenever it is called, in train and eval mode.
+    accepts. Like torchvision's transforms it acts whenever it is called.
 
     Args:
         num_classes: C.
         modes: probabilities of clean, noise and blur.
         alpha: first parameter of the Beta distribution of t.
         beta: second parameter; larger values degrade less. The mean of t is alpha / (alpha + beta).
-        noise_k: slope of the label decay of noisy images; below 1 labels decay faster.
-        blur_k: slope of the label decay of blurred images.
-        blur_decay: of blurred images, "power" (t^k) or "png": the bits that each image really
-            loses, see `information_label_decay`. It writes two PNG files for each of them, on the
-            CPU, and needs `mean` and `std`.
+        noise_k, blur_k: slopes of the label decay; below 1 labels decay faster.
+        blur_decay: "power" (t^k) or "png": the bits that each image really loses, by two PNG files
+            of each on the CPU; it needs `mean` and `std`.
         labels: "smooth" (the paper's), "temper", or "keep" (labels as they are).
-        mean: of each channel, if the images are on the [0, 1] scale and not yet standardised;
-            noise then has the strength it would have after standardising, and the images stay on
-            their scale. None means that the images are standardised.
+        mean: of each channel, where images are on the [0, 1] scale; noise then has the strength it
+            would have after standardising, and the images stay on their scale. None means that the
+            images are standardised.
         std: of each channel; goes with `mean`.
-        standardised: whether images are standardised by `mean` and `std` already, which "png"
-            undoes for its files.
+        standardised: whether images are standardised by `mean` and `std` already.
 
     Shape:
         images: (N, C, H, W), floating point. target: (N,) class indices or (N, num_classes) soft.
@@ -630,22 +607,19 @@ class Mollify(nn.Module):
     def draw(self, count: int, *, generator: torch.Generator | None = None) -> MollifyDetails:
         """Mode, temperature and label decay of `count` images, on the CPU.
 
-        With `blur_decay="png"` the decay of blurred images is that of "power": which it really is
-        depends on the images.
+        With `blur_decay="png"` the decay of blurred images is still that of "power".
         """
         generator = with_float64(generator)
         device = None if generator is None else generator.device
         weights = torch.tensor(self.modes, dtype=torch.float64, device=device)
         # `multinomial` refuses to draw nothing.
-        mode = weights.multinomial(max(count, 1), replacement=True, generator=generator)[:count]
-        t = sample_beta(count, self.alpha, self.beta, generator=generator)
-        mode, t = mode.cpu(), t.cpu()
+        drawn = weights.multinomial(max(count, 1), replacement=True, generator=generator)[:count]
+        mode, t = drawn.cpu(), sample_beta(count, self.alpha, self.beta, generator=generator).cpu()
         t = torch.where(mode == CLEAN, 0.0, t)
         noise, blur = noise_label_decay(t, self.noise_k), blur_label_decay(t, self.blur_k)
         return MollifyDetails(mode, t, torch.where(mode == NOISE, noise, blur))
 
     def extra_repr(self) -> str:
-        """The parameters, for printing."""
         modes = ", ".join(f"{share:.3g}" for share in self.modes)
         return (
             f"{self.num_classes}, modes=({modes}), alpha={self.alpha:g}, beta={self.beta:g}, "

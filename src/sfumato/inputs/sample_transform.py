@@ -18,16 +18,14 @@ from sfumato.inputs.mollify import Mollify
 class MollifySample(v2.Transform):
     """`Mollify` as a torchvision v2 transform of one (image, label) pair.
 
-    The last transform of a dataset's `transforms=`, after the conversion to floating point and
-    the normalisation. On batches `Mollify` is faster and does the same; use that in the collate
-    function or in the training loop where you can.
+    The last transform of a dataset's `transforms=`, after the conversion to floating point and the
+    normalisation. `Mollify` on batches, in the collate function or the training loop, is faster.
 
     Args:
         mollify: what to do, with its parameters.
-        generator: where to draw from; None is torch's global generator, which every worker of a
-            DataLoader seeds for itself. A worker seeds its copy of `generator` by the generator's
-            own seed and by its worker seed, so each worker and each epoch has numbers of its own.
-            `DataLoader(generator=...)` makes worker seeds, and so the numbers, reproducible.
+        generator: where to draw from; None is torch's global generator. Each worker of a DataLoader
+            seeds its copy by the generator's own seed and by its worker seed, which
+            `DataLoader(generator=...)` makes reproducible.
 
     Shape:
         image: (C, H, W), floating point. label: an integer, or soft labels (num_classes,).
@@ -68,11 +66,9 @@ class MollifySample(v2.Transform):
 
     def _own_generator(self) -> torch.Generator | None:
         """The generator; in a worker of a DataLoader, which has a copy, with a seed of its own."""
-        worker = get_worker_info()
+        worker, generator = get_worker_info(), self.generator
         # A worker has another seed in each epoch, and the same one within it.
-        if self.generator is not None and worker is not None and worker.seed != self._worker_seed:
+        if generator is not None and worker is not None and worker.seed != self._worker_seed:
             self._worker_seed = worker.seed
-            self.generator.manual_seed(
-                fold_seed(self.generator.initial_seed(), "worker", worker.seed)
-            )
-        return self.generator
+            generator.manual_seed(fold_seed(generator.initial_seed(), "worker", worker.seed))
+        return generator
