@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Literal, TypeVar
 
 import torch
@@ -12,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._core.checks import check_choice, check_integer
-from sfumato._core.evaluation_mode import evaluating
-from sfumato.features.insertion import insert_after, insert_before
+from sfumato.features.insertion import input_shapes, insert_after, insert_before
 from sfumato.features.smoothing import check_kernel, check_map
 
 SumTo = Literal["group", "all"]
@@ -22,9 +20,8 @@ SumTo = Literal["group", "all"]
 class AdaptiveBlurPool(nn.Module):
     """Blurs with a kernel for each place and group of channels, and keeps every `stride`-th point.
 
-    One kernel for all blurs edges as much as texture. Here a convolution of the map says how much
-    of each neighbour to take, so that high frequencies go where they would alias and stay where
-    they matter.
+    A convolution of the map says how much of each neighbour to take, so that high frequencies go
+    where they would alias and stay where they matter.
 
         y_c(i, j) = sum_(u, v) w_g(i, j; u, v) x_c(i + u, j + v),   w = softmax(norm(conv(x)))
 
@@ -52,8 +49,7 @@ class AdaptiveBlurPool(nn.Module):
     Differs:
         The released code takes its softmax over the neighbours of all groups at once
         (`sum_to="all"`), which makes each kernel sum to about 1 / groups; the paper's kernels sum
-        to 1. It computes all points and drops some, here dropped ones have no part in the
-        statistics of the norm.
+        to 1. Dropped points have no part in the statistics of the norm here.
     """
 
     def __init__(
@@ -66,10 +62,9 @@ class AdaptiveBlurPool(nn.Module):
         sum_to: SumTo = "group",
     ) -> None:
         super().__init__()
-        check_integer("channels", channels, low=1)
-        check_integer("stride", stride, low=1)
-        check_integer("size", size, low=1)
-        check_integer("groups", groups, low=1)
+        numbers = {"channels": channels, "stride": stride, "size": size, "groups": groups}
+        for name, value in numbers.items():
+            check_integer(name, value, low=1)
         check_choice("sum_to", sum_to, ("group", "all"))
         if size % 2 == 0:
             raise ValueError(f"size must be odd, so that a kernel has a middle, got {size}")
@@ -86,20 +81,19 @@ class AdaptiveBlurPool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_map(x)
-        reach = self.size // 2
-        mode = "reflect" if min(x.shape[-2:]) > reach else "replicate"
-        padded = F.pad(x, (reach,) * 4, mode=mode)
+        padded = _with_border(x, self.size)
         scores = self.norm(self.convolution(padded))
-        (samples, _, height, width), area = scores.shape, self.size**2
+        (samples, _, height, width), channels = scores.shape, x.shape[1]
         if self.sum_to == "all":
-            weights = scores.softmax(1).reshape(samples, self.groups, 1, area, height * width)
-        else:
-            weights = scores.reshape(samples, self.groups, 1, area, height * width).softmax(3)
+            scores = scores.softmax(1)
+        weights = scores.reshape(samples, self.groups, 1, self.size**2, height * width)
+        if self.sum_to == "group":
+            weights = weights.softmax(3)
         patches = F.unfold(padded, self.size, stride=self.stride)
         patches = patches.reshape(
-            samples, self.groups, x.shape[1] // self.groups, area, height * width
+            samples, self.groups, channels // self.groups, self.size**2, height * width
         )
-        return (weights * patches).sum(3).reshape(samples, x.shape[1], height, width)
+        return (weights * patches).sum(3).reshape(samples, channels, height, width)
 
     def extra_repr(self) -> str:
         return f"stride={self.stride}, size={self.size}, groups={self.groups}"
@@ -113,7 +107,7 @@ class BlurPool(nn.Module):
     """Blurs each channel with a fixed kernel and keeps every `stride`-th point.
 
     A layer that only drops points aliases: a shift of the input by one pixel can change all that
-    is left. What the kernel averages changes little.
+    is left.
 
         K = k k^T / ||k||_1^2,   y = (K * x)[::stride, ::stride]
 
@@ -122,8 +116,7 @@ class BlurPool(nn.Module):
         kernel: the vector k, not negative: (1, 1), (1, 2, 1) or (1, 4, 6, 4, 1).
 
     Shape:
-        (N, C, H, W) to (N, C, ceil(H / stride), ceil(W / stride)); outside lies the mirror image,
-        or the border itself where the map is smaller than the kernel.
+        As `AdaptiveBlurPool`.
 
     Example:
         >>> BlurPool()(torch.tensor([[[[0.0, 0.0, 4.0, 0.0]] * 4]]))[0, 0, 0]
@@ -147,14 +140,18 @@ class BlurPool(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_map(x)
         size = len(self.kernel)
-        before, after = (size - 1) // 2, size // 2
-        mode = "reflect" if min(x.shape[-2:]) > after else "replicate"
-        padded = F.pad(x, (before, after, before, after), mode=mode)
         weight = self.kernel.to(x.dtype).expand(x.shape[1], 1, size, size)
-        return F.conv2d(padded, weight, stride=self.stride, groups=x.shape[1])
+        return F.conv2d(_with_border(x, size), weight, stride=self.stride, groups=x.shape[1])
 
     def extra_repr(self) -> str:
         return f"stride={self.stride}, size={len(self.kernel)}"
+
+
+def _with_border(x: Tensor, size: int) -> Tensor:
+    """The map with the points that a kernel reaches outside of it."""
+    before, after = (size - 1) // 2, size // 2
+    mode = "reflect" if min(x.shape[-2:]) > after else "replicate"
+    return F.pad(x, (before, after, before, after), mode=mode)
 
 
 class MaxBlurPool(nn.Module):
@@ -199,16 +196,14 @@ def add_blur_pool(
 ) -> Network:
     """Let a network blur before it subsamples; in place, names and weights stay.
 
-    Strided convolutions and max pooling run at every point, and a `BlurPool` after them does what
-    their stride did; before 1x1 convolutions it comes first, where nothing is lost. Patches that
-    do not overlap, as at the stem of a transformer, stay as they are, and so does average pooling,
-    which is a low-pass by itself.
+    Strided convolutions and max pooling run at every point, and a `BlurPool` after them (before 1x1
+    convolutions) does what their stride did. Patches that do not overlap, as at the stem of a
+    transformer, and average pooling stay as they are.
 
     Args:
         model: any network of 2-D convolutions.
         kernel: of the blur.
-        adaptive: whether the blur makes its kernels from the map, as large as `kernel`; see
-            `AdaptiveBlurPool`, whose parameters are then new ones of the network.
+        adaptive: whether an `AdaptiveBlurPool` as large as `kernel` blurs, with new parameters.
         example: images on which to count the channels that max pooling has; for `adaptive` only.
 
     Raises:
@@ -225,8 +220,8 @@ def add_blur_pool(
 
     Differs:
         The authors' networks blur after the activation that follows a strided convolution; here it
-        is right after the convolution, which is where one can be sure of in any network. Where max
-        pooling rounds sizes up (`ceil_mode`), maps may be smaller by one.
+        is right after the convolution, as any network has it. Where max pooling rounds sizes up
+        (`ceil_mode`), maps may be smaller by one.
     """
     kinds = (nn.Conv2d, nn.MaxPool2d)
     found = [part for part in model.modules() if isinstance(part, kinds) and _subsamples(part)]
@@ -262,22 +257,16 @@ def _channels(
     model: nn.Module, found: list[nn.Conv2d | nn.MaxPool2d], example: Tensor | None
 ) -> dict[nn.Module, int]:
     """Count the channels of the map where each part is to be blurred."""
-    counted: dict[nn.Module, int] = {}
-    for part in found:
-        if isinstance(part, nn.Conv2d):
-            counted[part] = part.in_channels if _is_point(part) else part.out_channels
+    counted: dict[nn.Module, int] = {
+        part: part.in_channels if _is_point(part) else part.out_channels
+        for part in found
+        if isinstance(part, nn.Conv2d)
+    }
     pools = [part for part in found if part not in counted]
     if pools and example is None:
         raise ValueError("adaptive needs example, images that show how wide max pooling is")
-    if pools:
-
-        def note(part: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-            counted[part] = output.shape[1]
-
-        with ExitStack() as hooks, evaluating(model):
-            for part in pools:
-                hooks.enter_context(part.register_forward_hook(note))
-            model(example)
+    if pools and example is not None:
+        counted |= {part: shape[1] for part, shape in input_shapes(model, pools, example).items()}
     return counted
 
 

@@ -25,8 +25,7 @@ def last_linear(model: nn.Module) -> nn.Linear:
 class ClippedFeatures(nn.Module):
     """A trained network whose features are clamped to [-c, c] before its last linear layer.
 
-    Overconfident predictions come from a few features of great size. Clamping those raises the
-    entropy of such predictions more than that of others, and the weights stay as they are.
+    Overconfident predictions come from a few features of great size. The weights stay as they are.
 
         z = W clamp(f(x), -c, c) + b
 
@@ -56,11 +55,10 @@ class ClippedFeatures(nn.Module):
         self._head = [last_linear(model)]  # in a list, so that it is the model's alone
 
     def get_extra_state(self) -> Tensor:
-        """The threshold, for the state dict."""
+        """The threshold, as an entry of the state dict."""
         return torch.tensor(self.threshold, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take over the threshold of a state dict."""
         self.threshold = float(state)
 
     @property

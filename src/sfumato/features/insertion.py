@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal
@@ -38,6 +38,22 @@ def insert_before(module: nn.Module, layer: nn.Module, name: str) -> None:
             module._modules[other] = module._modules.pop(other)
     else:
         module.register_forward_pre_hook(partial(_run_on_input, name))
+
+
+def input_shapes(
+    model: nn.Module, parts: Iterable[nn.Module], images: Tensor
+) -> dict[nn.Module, tuple[int, ...]]:
+    """Run a model, and return the shape of what each of these modules was given last."""
+    shapes: dict[nn.Module, tuple[int, ...]] = {}
+
+    def note(part: nn.Module, args: tuple[Any, ...]) -> None:
+        shapes[part] = tuple(args[0].shape)
+
+    with ExitStack() as hooks, evaluating(model):
+        for part in parts:
+            hooks.enter_context(part.register_forward_pre_hook(note))
+        model(images)
+    return shapes
 
 
 def _free_name(module: nn.Module, name: str) -> str:
@@ -88,29 +104,23 @@ def add_smoothing(
     """A copy of `model` with spatial smoothing before each down-sampling.
 
     The model is run once on `example_input` to see where the resolution drops. A `Smooth` layer
-    goes to the end of each stage (everything that reads the stage's result, a strided convolution
-    as well as its shortcut, reads the smoothed map) and before global pooling; none goes into the
-    stem. `sfumato.features.stages` states the rule, `model_summary` shows the outcome.
+    goes to the end of each stage, so that everything that reads the stage's result reads the
+    smoothed map, and before global pooling; none goes into the stem. `model_summary` shows the
+    outcome.
 
-    The copy has the same state-dict keys, so that weights load into either. The original is left
-    alone: build the optimiser from the copy's parameters. Smoothing changes what later layers see;
-    a network with loaded weights wants some training afterwards.
+    The copy has the same state-dict keys. Build the optimiser from the copy's parameters. Smoothing
+    changes what later layers see; a network with loaded weights wants some training afterwards.
 
     Args:
-        model: any network for images; it must run on `example_input`.
-        example_input: a batch of images (N, C, H, W) of the size that will be used; the first image
-            is enough.
+        model: any network for images.
+        example_input: images (N, C, H, W) of the size that will be used; one is enough.
         where: `stages` for all; numbers such as (3,) for some of them, counted from 1 as in the
             paper's Fig. B.2; or names of modules after which to smooth.
-        kernel: vector of the blur, Eq. (8).
-        prob: bound of Prob.
-        temperature: tau of Prob.
-        padding: what lies outside a map; see `blur_features`.
+        kernel, prob, temperature, padding: as in `Smooth`.
 
     Raises:
-        ValueError: no stage was found (a plain vision transformer has one resolution from its
-            first layer on), the model can't be run, an unknown stage or module, or `Smooth` layers
-            that are there already.
+        ValueError: no stage was found (as in a plain vision transformer), the model can't be run,
+            an unknown stage or module, or `Smooth` layers that are there already.
         TypeError: `model` or `example_input` is something else.
 
     Example:
@@ -124,10 +134,18 @@ def add_smoothing(
         Park & Kim, Blurs Behave Like Ensembles, ICML 2022, Section 2.1, Fig. 4, Appendix B.3.
 
     Differs: the released pre-activation ResNet has no layer before its last norm and global
-    pooling; here the last stage is treated like the others. Leave it out with `where=(1, 2, 3)`.
+    pooling; here the last stage is like the others. Leave it out with `where=(1, 2, 3)`.
     """
     _check(model, example_input)
-    stages = _choose(model, _record(model, example_input), where)
+    try:
+        trace = record(model, example_input)
+    except Exception as error:
+        raise ValueError(
+            f"{type(model).__name__} can't be run on an example_input of shape "
+            f"{tuple(example_input.shape)}: {error}. Give images as the model expects them, or "
+            "write the layers into the model: model.layer1 = nn.Sequential(model.layer1, Smooth())"
+        ) from error
+    stages = _choose(model, trace, where)
     smoothed = copy.deepcopy(model)
     for stage in stages:
         smooth = Smooth(kernel, prob=prob, temperature=temperature, padding=padding)
@@ -137,9 +155,13 @@ def add_smoothing(
     return smoothed
 
 
-def _check(model: nn.Module, example_input: Tensor) -> None:
+def _check_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+
+
+def _check(model: nn.Module, example_input: Tensor) -> None:
+    _check_model(model)
     if not isinstance(example_input, Tensor):
         raise TypeError(f"example_input must be a tensor, got {type(example_input).__name__}")
     if example_input.dim() != 4 or len(example_input) == 0:
@@ -147,17 +169,6 @@ def _check(model: nn.Module, example_input: Tensor) -> None:
         raise ValueError(f"example_input must be images (N, C, H, W) with N >= 1, got {shape}")
     if any(isinstance(module, Smooth) for module in model.modules()):
         raise ValueError(f"{type(model).__name__} has Smooth layers already")
-
-
-def _record(model: nn.Module, example_input: Tensor) -> Trace:
-    try:
-        return record(model, example_input)
-    except Exception as error:
-        raise ValueError(
-            f"{type(model).__name__} can't be run on an example_input of shape "
-            f"{tuple(example_input.shape)}: {error}. Give images as the model expects them, or "
-            "write the layers into the model: model.layer1 = nn.Sequential(model.layer1, Smooth())"
-        ) from error
 
 
 def _choose(model: nn.Module, trace: Trace, where: Where) -> list[Stage]:
@@ -189,18 +200,17 @@ def _is_key(key: object) -> bool:
 
 
 def _named(trace: Trace, name: str) -> Stage:
-    for number in trace.returned.get(name, []):
-        size = map_size(trace.steps[number].shape, trace.steps[0].shape)
-        if size is not None:
-            return Stage(name, size.channels_last)
-    maps = [
-        other
-        for other, returned in trace.returned.items()
-        if other and map_size(trace.steps[returned[0]].shape, trace.steps[0].shape)
-    ]
+    maps: dict[str, Stage] = {}
+    for module, returned in trace.returned.items():
+        for number in returned:
+            size = map_size(trace.steps[number].shape, trace.steps[0].shape)
+            if module and size is not None:
+                maps.setdefault(module, Stage(module, size.channels_last))
+    if name in maps:
+        return maps[name]
     raise ValueError(
         f"where names {name!r}, which is no module of this model that returns a feature map; "
-        f"those are {maps}"
+        f"those are {list(maps)}"
     )
 
 
@@ -218,22 +228,15 @@ _LONGEST_BLOCK = 4
 def add_dropout(model: nn.Module, rate: float) -> nn.Module:
     """A copy of `model` with one dropout layer in each block.
 
-    A network with dropout is a distribution over networks; `sfumato.predictions.MCDropout` averages
-    several draws from it. Following the paper, each residual block gets one `nn.Dropout` before its
-    last layer (basic block: before the second convolution; bottleneck: before the last 1x1), and in
-    a plain network such as VGG every convolution gets one after its activation. A *block* is a row
-    of two to four layers, with a convolution larger than 1x1 or an activation among them. Stems,
-    shortcuts, squeeze-and-excitation, attention and rows that have dropout already (classifiers)
-    are left alone.
-
-    The copy has the same state-dict keys; the original is left alone.
+    `sfumato.predictions.MCDropout` averages several draws from it. Each residual block gets one
+    `nn.Dropout` before its last layer; in a plain network such as VGG every convolution gets one
+    after its activation. A *block* is a row of two to four layers, with a convolution larger than
+    1x1 or an activation among them. Stems, shortcuts, squeeze-and-excitation, attention and rows
+    that have dropout already (classifiers) are left alone. The copy has the same state-dict keys.
 
     Args:
         model: any network.
         rate: probability of dropping a value. The paper takes 0.3 for CIFAR and 0.05 for ImageNet.
-
-    Returns:
-        The copy with dropout layers. They act in training mode only, as every `nn.Dropout`.
 
     Example:
         >>> from torchvision.models import resnet18
@@ -246,11 +249,10 @@ def add_dropout(model: nn.Module, rate: float) -> nn.Module:
     Reference:
         Park & Kim, Blurs Behave Like Ensembles, ICML 2022, Appendix A.1.
 
-    Differs: in the released code the dropout of blocks stays on in evaluation mode; here prediction
-    decides. The released pre-activation VGG has it after each convolution, here after activations.
+    Differs: in the released code the dropout of blocks stays on in evaluation mode, and the
+    pre-activation VGG has it after each convolution, here after activations.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    _check_model(model)
     check_number("rate", rate, low=0.0)
     if rate >= 1:
         raise ValueError(f"rate must be in [0, 1), got {rate!r}")
@@ -378,8 +380,11 @@ def model_summary(model: nn.Module, example_input: Tensor | None = None) -> str:
         if isinstance(part, Smooth) or (isinstance(part, nn.Dropout) and part.p > 0)
     ]
     smooths = sum(isinstance(part, Smooth) for _, part in layers)
-    maps = {} if example_input is None else _maps(model, dict(layers), example_input)
-    rows = [(name, _describe(part), maps.get(name, "")) for name, part in layers]
+    maps: dict[nn.Module, tuple[int, ...]] = {}
+    if example_input is not None:
+        maps = input_shapes(model, [part for _, part in layers], example_input[:1])
+    shown = {part: str(shape[1:]) for part, shape in maps.items()}
+    rows = [(name, _describe(part), shown.get(part, "")) for name, part in layers]
     widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
     lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows]
     dropouts = len(layers) - smooths
@@ -394,17 +399,3 @@ def _describe(layer: nn.Module) -> str:
     prob, blur = layer.prob, layer.blur
     tau = f" {prob.temperature:g}" if prob.kind in ("tanh", "scale") else ""
     return f"Smooth {blur.kernel} {prob.kind}{tau} {blur.padding}"
-
-
-def _maps(model: nn.Module, layers: dict[str, nn.Module], images: Tensor) -> dict[str, str]:
-    """Shapes of what the layers are given, without the batch."""
-    shapes: dict[str, str] = {}
-
-    def note(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
-        shapes[name] = str(tuple(args[0].shape[1:]))
-
-    with ExitStack() as hooks, evaluating(model):
-        for name, part in layers.items():
-            hooks.enter_context(part.register_forward_pre_hook(partial(note, name)))
-        model(images[:1])
-    return shapes

@@ -20,9 +20,9 @@ ProbKind = Literal["tanh", "relu6", "scale", "none", "identity"]
 def bound_features(z: Tensor, kind: ProbKind = "tanh", *, temperature: float = 10.0) -> Tensor:
     r"""Bound every point of a feature map, so that it can stand for a probability.
 
-    A stage of a network is read as many small binary classifiers, one at each point. Their outputs
-    can only be averaged in a meaningful way if none is unbounded: one huge activation would
-    outvote all its neighbours. Each kind is followed by ReLU:
+    Each point of a map is read as a small binary classifier, whose outputs can only be averaged if
+    none is unbounded: one huge activation would outvote its neighbours. Each kind is followed by
+    ReLU:
 
         Prob(z) = ReLU(tanh_tau(z)),  tanh_tau(z) = tau tanh(z / tau)
 
@@ -58,7 +58,7 @@ def split_bound(
 ) -> tuple[Tensor, float]:
     """Prob as a tensor and a factor still to be multiplied in.
 
-    What follows Prob is linear, so the factor can go into its kernel: a pass over memory less.
+    What follows Prob is linear: the factor can go into its kernel, a pass over memory less.
     """
     if kind == "tanh":
         scaled = z.mul_(1 / temperature) if inplace else z * (1 / temperature)
@@ -102,17 +102,17 @@ def blur_features(
 ) -> Tensor:
     r"""Average each point of a feature map with its neighbours, channel by channel.
 
-    Neighbouring points of a feature map are nearly the same prediction, so that their mean behaves
-    like a small ensemble. It is a depth-wise convolution with a fixed kernel:
+    Neighbouring points are nearly the same prediction, so that their mean behaves like a small
+    ensemble: a depth-wise convolution with a fixed kernel
 
         K = k k^T / ||k||_1^2                                                            (Eq. 8)
 
-    Even kernels reach one point further right and down than left and up, and keep the size.
+    Even kernels reach one point further right and down than left and up.
 
     Args:
         z: feature map.
-        kernel: the vector k: (1,) is the identity, (1, 1) the paper's 2x2 box, (1, 2, 1) and
-            (1, 4, 6, 4, 1) are nearly Gaussian. Any non-negative vector will do.
+        kernel: the vector k, not negative: (1,) is the identity, (1, 1) the paper's 2x2 box,
+            (1, 2, 1) and (1, 4, 6, 4, 1) are nearly Gaussian.
         padding: what lies outside the map: `zeros` (border points shrink towards zero),
             `replicate`, `reflect`; or `grow`, zeros on all four sides as in the released code,
             where an even kernel makes the map one point larger each way.
@@ -121,9 +121,7 @@ def blur_features(
         z: (N, C, H, W). Output: the same; (N, C, H + 1, W + 1) for `grow` with an even kernel.
 
     Raises:
-        ValueError: empty, negative or all-zero kernel; unknown padding; z not four-dimensional; a
-            map too small to be reflected.
-        TypeError: z is not floating point, or the kernel holds something else than numbers.
+        ValueError, TypeError: bad kernel or padding, z no map, a map too small to be reflected.
 
     Example:
         >>> z = torch.tensor([[[[4.0, 0.0], [8.0, 4.0]]]])
@@ -174,8 +172,8 @@ def footprint(
 ) -> Tensor:
     """Eq. (8) as a convolution weight (1, 1, k, k).
 
-    With `zeros` an even kernel gets a leading row and column of zeros. It then is centred, and the
-    convolution pads by itself: no padded copy of the map is made.
+    With `zeros` an even kernel gets a leading row and column of zeros: it is centred, and the
+    convolution pads by itself.
     """
     norm = sum(kernel)
     vector = [k / norm for k in kernel]
@@ -295,18 +293,15 @@ def smooth_features(
 ) -> Tensor:
     r"""Smooth a feature map: bound it, then average neighbours.
 
-    Each point of a map is one prediction for nearly the same data as its neighbours', so their mean
-    is an ensemble that costs one pass. It damps the high-frequency noise of (MC) dropout, makes the
-    loss landscape flatter, and lets two dropout samples do the work of fifty.
+    The mean of neighbouring points is an ensemble that costs one pass. It damps the noise of (MC)
+    dropout, flattens the loss landscape, and lets two dropout samples do the work of fifty.
 
         Smooth(z) = Blur(Prob(z))                                                        (Eq. 5)
 
     Args:
         z: feature map, best the output of a whole stage, before the next one down-samples it.
-        kernel: vector of the blur (Eq. 8); the paper's (1, 1) by default.
-        prob: bound of Prob; `tanh` by default. `identity` gives Blur alone.
-        temperature: bound of `tanh`, divisor of `scale`; the paper's 10.
-        padding: see `blur_features`.
+        kernel, padding: of the blur; see `blur_features`.
+        prob, temperature: of Prob; see `bound_features`. `identity` gives Blur alone.
 
     Shape:
         z: (N, C, H, W). Output: the same; (N, C, H + 1, W + 1) for `grow` with an even kernel.
@@ -332,10 +327,7 @@ class Smooth(nn.Module):
     """The spatial smoothing layer; see `smooth_features`. No weights, no state-dict entries.
 
     Args:
-        kernel: vector of the blur.
-        prob: bound of Prob.
-        temperature: bound of `tanh`, divisor of `scale`.
-        padding: what lies outside the map.
+        kernel, prob, temperature, padding: as in `smooth_features`.
         inplace: overwrite the input. Only where nothing else reads it, as with `nn.ReLU`.
 
     Example:

@@ -20,36 +20,21 @@ _MULTIPLIES = ("conv", "mm", "linear")
 _PASSES_ON = (nn.Identity, nn.Dropout, nn.Dropout2d)  # return what they are given
 
 
-@dataclass(frozen=True)
-class Step:
-    """One operation on tensors that depend on the input.
+class Step(NamedTuple):
+    """One operation on tensors that depend on the input."""
 
-    Args:
-        op: its name, such as `convolution` or `mean`.
-        parents: numbers of the steps whose results it reads.
-        shape: shape of its (first) result.
-        learned: whether it multiplies by a weight of the model.
-        stride: of a convolution; 1 for everything else.
-    """
-
-    op: str
-    parents: tuple[int, ...]
-    shape: tuple[int, ...]
-    learned: bool = False
-    stride: int = 1
+    op: str  # such as `convolution` or `mean`
+    parents: tuple[int, ...]  # numbers of the steps whose results it reads
+    shape: tuple[int, ...]  # of its (first) result
+    learned: bool = False  # whether it multiplies by a weight of the model
+    stride: int = 1  # of a convolution
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A recorded run.
+    """A recorded run: its operations, and the steps that modules and the model returned."""
 
-    Args:
-        steps: operations in the order in which they ran; step 0 is the input.
-        returned: for each module, by name, the steps that its calls returned.
-        outputs: steps that the model returned.
-    """
-
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)  # in their order; step 0 is the input
     returned: dict[str, list[int]] = field(default_factory=dict)
     outputs: list[int] = field(default_factory=list)
 
@@ -125,14 +110,8 @@ class Size(NamedTuple):
     channels_last: bool
 
 
-@dataclass(frozen=True)
-class Stage:
-    """The end of a stage.
-
-    Args:
-        module: name of the module that returns the stage's last map.
-        channels_last: whether the map is (N, H, W, C).
-    """
+class Stage(NamedTuple):
+    """The module that returns the last map of a stage, and whether that is (N, H, W, C)."""
 
     module: str
     channels_last: bool
@@ -183,11 +162,9 @@ def _size(trace: Trace, number: int) -> Size | None:
 
 def _target(trace: Trace) -> int:
     """The step that the trunk leads to: the logits, or the deepest map of a dense model."""
-    areas = {}
-    for number in range(len(trace.steps)):
-        size = _size(trace, number)
-        if size is not None and size.height * size.width > 1:
-            areas[number] = size.height * size.width
+    sizes = {number: _size(trace, number) for number in range(len(trace.steps))}
+    areas = {n: size.height * size.width for n, size in sizes.items() if size is not None}
+    areas = {number: area for number, area in areas.items() if area > 1}
     if not any(number in areas for number in trace.outputs):
         return trace.outputs[0]
     smallest = min(areas.values())
