@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from sfumato.integrations.losses import end_epoch
+from sfumato.integrations.transformers import end_epoch
 from sfumato.metrics import StreamingEvaluation
 
 try:
@@ -21,11 +21,11 @@ except ImportError as error:
 class EvaluationCallback(pl.Callback):
     """Logs `validation_ece`, `test_nll`, ... after each validation and test; ends epochs of losses.
 
-    The numbers are those of `sfumato.metrics.StreamingEvaluation` (accuracy, NLL, ECE, AURC, ...),
-    over all batches and all processes. Logits are taken from what the step returns, a mapping with
-    `logits` and `labels`; where it returns something else, the module is called once more on the
-    images of the batch. Losses with a history or a schedule (`end_epoch`) are told where an epoch
-    of training ends. A further data loader has its number behind the names: `validation_ece_1`.
+    The numbers are those of `sfumato.metrics.StreamingEvaluation`, over all batches and all
+    processes. Logits are taken from what the step returns, a mapping with `logits` and `labels`;
+    else the module is called once more on the images of the batch. Losses with a history or a
+    schedule (`end_epoch`) are told where an epoch of training ends. A further data loader has its
+    number behind the names: `validation_ece_1`.
 
     Args:
         num_bins: bins of the calibration errors.

@@ -57,7 +57,19 @@ _SCALERS: dict[str, Any] = {
 METHODS = ("auto", *_SCALERS)
 
 
-class ScoreCalibrator(ClassifierMixin, BaseEstimator):
+class _MostProbable(ClassifierMixin, BaseEstimator):
+    """A classifier that predicts the label of greatest probability."""
+
+    classes_: np.ndarray
+    predict_proba: Any
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The label of greatest probability."""
+        check_is_fitted(self, "classes_")
+        return self.classes_[self.predict_proba(X).argmax(1)]
+
+
+class ScoreCalibrator(_MostProbable):
     """Calibrates scores that another model gave: X has one column for each class.
 
     Args:
@@ -68,9 +80,8 @@ class ScoreCalibrator(ClassifierMixin, BaseEstimator):
         options: arguments of the method's scaler, such as {"penalty": 1e-3}.
 
     Shape:
-        X: (N, C); for two classes also (N,), the probability or score of the second. The columns
-        are in the order of `classes_`, which is the sorted order of the labels, as everywhere in
-        scikit-learn. Integer labels below C may miss some of the classes.
+        X: (N, C), in the sorted order of the labels, as everywhere in scikit-learn; for two classes
+        also (N,), of the second. Integer labels below C may miss some of the classes.
 
     Example:
         >>> probs = np.array([[0.99, 0.01], [0.01, 0.99]] * 10)
@@ -95,9 +106,7 @@ class ScoreCalibrator(ClassifierMixin, BaseEstimator):
         check_choice("method", self.method, METHODS)
         check_choice("scores", self.scores, ("probs", "logits"))
         rows = self._rows(X, reset=True)
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        self.classes_, codes = _encode(y, rows.shape[1])
+        self.classes_, codes = _encode(_labels(y), rows.shape[1])
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, rows)
         given: dict[str, Any] = {self.scores: rows, "target": codes, "sample_weight": weight}
         options = dict(self.options or {})
@@ -112,11 +121,6 @@ class ScoreCalibrator(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.calibrator_.predict_proba(**{self.scores: self._rows(X)})
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The label of greatest calibrated probability."""
-        check_is_fitted(self)
-        return self.classes_[self.predict_proba(X).argmax(1)]
-
     def _rows(self, X: Any, *, reset: bool = False) -> np.ndarray:
         """Scores as (N, C) in float64; those of one column as two classes."""
         if np.ndim(np.asarray(X)) == 1:
@@ -126,6 +130,12 @@ class ScoreCalibrator(ClassifierMixin, BaseEstimator):
             return rows
         first = 1 - rows if self.scores == "probs" else np.zeros_like(rows)
         return np.hstack([first, rows])
+
+
+def _labels(y: Any) -> np.ndarray:
+    labels: np.ndarray = column_or_1d(y, warn=True)
+    check_classification_targets(labels)
+    return labels
 
 
 def _encode(y: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
@@ -145,7 +155,7 @@ def _has_scores(self: _Classifier) -> bool:
     return hasattr(self._inner(), "predict_proba") or hasattr(self._inner(), "decision_function")
 
 
-class _Classifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
+class _Classifier(MetaEstimatorMixin, _MostProbable):
     """A classifier whose scores of rows that it was not fitted on are looked at."""
 
     estimator: Any
@@ -169,15 +179,6 @@ class _Classifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             return "probs", self.estimator_.predict_proba(X)
         return "logits", self.estimator_.decision_function(X)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The label of greatest probability."""
-        check_is_fitted(self, "estimator_")
-        return self.classes_[self.predict_proba(X).argmax(1)]
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes, (N, C)."""
-        raise NotImplementedError
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inner = self._given()
@@ -194,9 +195,7 @@ def _weight_option(estimator: Any, weight: np.ndarray | None) -> dict[str, Any]:
 
 
 class CalibratedClassifier(_Classifier):
-    """A classifier whose probabilities are calibrated on rows that it was not fitted on.
-
-    The scores of a cross-validation fit one calibrator; the classifier itself is fitted on all.
+    """A classifier fitted on all rows, calibrated on its scores of a cross-validation.
 
     Args:
         estimator: classifier with `predict_proba` or `decision_function`; None takes
@@ -232,8 +231,7 @@ class CalibratedClassifier(_Classifier):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the classifier, and the calibrator on scores of held-out rows."""
         X, y = indexable(X, y)
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
+        y = _labels(y)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X)
         inner = self._given()
         if isinstance(self.cv, str) and self.cv == "prefit":
@@ -282,8 +280,7 @@ class _SplitClassifier(_Classifier):
     def _fit_part(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """Fit the classifier; probabilities and columns of the labels of the other rows."""
         X, y = indexable(X, y)
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
+        y = _labels(y)
         check_number("calibration_size", self.calibration_size, low=0.0, high=1.0)
         inner = self._given()
         if self.calibration_size == 1:
@@ -354,8 +351,7 @@ class ConformalClassifier(_SplitClassifier):
 
     def predict_set(self, X: Any) -> np.ndarray:
         """Mark those of `classes_` that are in the set of each row; boolean, (N, C)."""
-        probs = self.predict_proba(X)
-        return self.conformal_.predict(probs)
+        return self.conformal_.predict(self.predict_proba(X))
 
 
 class RiskControlledClassifier(_SplitClassifier):
@@ -364,8 +360,7 @@ class RiskControlledClassifier(_SplitClassifier):
     Args:
         estimator: classifier with `predict_proba`; None takes `LogisticRegression()`.
         target_risk, delta: as `risk_threshold`.
-        calibration_size: share of the rows that the classifier does not see; 1 takes it as it is
-            fitted, and all rows calibrate.
+        calibration_size: as `ConformalClassifier`.
         random_state: of the split.
 
     Example:
@@ -402,8 +397,7 @@ class RiskControlledClassifier(_SplitClassifier):
 
     def accept(self, X: Any) -> np.ndarray:
         """True for the rows that are answered, (N,)."""
-        confidence = self.predict_proba(X).max(1)
-        return self.threshold_.accept(confidence)
+        return self.threshold_.accept(self.predict_proba(X).max(1))
 
     def predict_or_abstain(self, X: Any, abstain: Any = None) -> np.ndarray:
         """Labels where the classifier answers, `abstain` elsewhere; an array of objects, (N,)."""

@@ -47,25 +47,15 @@ class Exported(NamedTuple):
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The content that a tracker holds of one run, or of a study's report.
+    """The content that a tracker holds of one run, or of a study's report."""
 
-    Args:
-        study: title of the study.
-        name: method and seed.
-        key: a hash of study, name and results, by which a store recognises the run.
-        config: options by their dotted names.
-        metrics: final numbers, such as `test/ece`, `test/ece_low` and `test/ece_high`.
-        curves: numbers of each epoch.
-        files: files to keep, by their names in the store.
-    """
-
-    study: str
-    name: str
-    key: str
-    config: dict[str, Any]
-    metrics: dict[str, float]
-    curves: list[tuple[int, dict[str, float]]]
-    files: dict[str, Path]
+    study: str  # title
+    name: str  # method and seed
+    key: str  # a hash of study, name and results, by which a store recognises the run
+    config: dict[str, Any]  # options by their dotted names
+    metrics: dict[str, float]  # final, such as `test/ece`, `test/ece_low` and `test/ece_high`
+    curves: list[tuple[int, dict[str, float]]]  # numbers of each epoch
+    files: dict[str, Path]  # to keep, by their names in the store
 
 
 def export_runs(folder: str | Path, to: Tracker, store: str | None = None) -> Exported:
@@ -80,19 +70,14 @@ def export_runs(folder: str | Path, to: Tracker, store: str | None = None) -> Ex
         store: MLflow's tracking URI or folder (`sqlite:///mlflow.db`), W&B's folder (`.`) or
             TensorBoard's (`tensorboard`).
     """
-    writers: dict[str, Callable[[str], Callable[[TrackedRun], bool]]] = {
-        "mlflow": _mlflow,
-        "wandb": _wandb,
-        "tensorboard": _tensorboard,
-    }
-    if to not in writers:
-        raise ValueError(f"to must be one of {', '.join(writers)}, got {to!r}")
+    if to not in STORES:
+        raise ValueError(f"to must be one of {', '.join(STORES)}, got {to!r}")
     runs = list(tracked_runs(Path(folder)))
     if not runs:
         raise StoreError(f"{folder} holds no finished run: give 'sfumato run' to finish some")
     place = STORES[to] if store is None else store
     try:
-        write = writers[to](place)
+        write = {"mlflow": _mlflow, "wandb": _wandb, "tensorboard": _tensorboard}[to](place)
         written = [write(run) for run in runs]
     except (ImportError, OSError, UnreadableFileError):
         raise
@@ -110,8 +95,7 @@ def tracked_runs(folder: Path) -> Iterator[TrackedRun]:
             f"{folder} holds no study.json: pass the folder that 'sfumato run' wrote"
         )
     index = read_json(index_file, within=folder)
-    title = str(index["title"])
-    found = False
+    title, found = str(index["title"]), False
     for entry in index["runs"]:
         path = folder / "runs" / plain_name(entry["run"], index_file)
         if (path / "metrics.json").exists():
@@ -153,7 +137,7 @@ def _tracked_run(path: Path, folder: Path, study: str, name: str) -> TrackedRun:
 def _key(study: str, name: str, files: Mapping[str, Path]) -> str:
     digest = hashlib.sha256(json.dumps([study, name]).encode())
     for each, path in files.items():
-        if each not in ("environment.json",):
+        if each != "environment.json":
             digest.update(each.encode() + read_bytes(path, most=MOST_JSON))
     return digest.hexdigest()[:16]
 
@@ -165,10 +149,14 @@ def _copy(files: Mapping[str, Path], folder: Path) -> list[str]:
     return list(files)
 
 
+def _allowed(text: str, extra: str, other: str) -> str:
+    """Letters, digits and the `extra` characters of a text; `other` in the place of the rest."""
+    return "".join(each if each.isalnum() or each in extra else other for each in text)
+
+
 def _folder_name(text: str) -> str:
     """A name for a folder of the store, which leads to no other place."""
-    plain = "".join(each if each.isalnum() or each in "_-. " else "-" for each in text)
-    return plain[:50].strip(". ") or "study"
+    return _allowed(text, "_-. ", "-")[:50].strip(". ") or "study"
 
 
 def _flat(value: Any, separator: str, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -201,10 +189,8 @@ def _mlflow(store: str) -> Callable[[TrackedRun], bool]:
 
     def write(run: TrackedRun) -> bool:
         known = client.get_experiment_by_name(run.study)
-        if known is None:
-            experiment = client.create_experiment(run.study, artifact_location=files)
-        else:
-            experiment = known.experiment_id
+        create = client.create_experiment
+        experiment = known.experiment_id if known else create(run.study, artifact_location=files)
         # A run that was cut off did not finish, and is written anew.
         wanted = f"tags.`sfumato.key` = '{run.key}' and attributes.status = 'FINISHED'"
         if client.search_runs([experiment], wanted):
@@ -212,23 +198,16 @@ def _mlflow(store: str) -> Callable[[TrackedRun], bool]:
         tags = {"sfumato.key": run.key, "mlflow.runName": run.name}
         number = client.create_run(experiment, tags=tags, run_name=run.name).info.run_id
         for name, value in run.config.items():
-            client.log_param(number, _plain(name), str(value)[:6000])
-        for step, values in run.curves:
+            client.log_param(number, _allowed(name, "_-./ ", "_")[:250], str(value)[:6000])
+        for step, values in [*run.curves, (None, run.metrics)]:
             for name, each in values.items():
-                client.log_metric(number, _plain(name), each, step=step)
-        for name, each in run.metrics.items():
-            client.log_metric(number, _plain(name), each)
+                client.log_metric(number, _allowed(name, "_-./ ", "_")[:250], each, step=step)
         for name, path in run.files.items():
             client.log_artifact(number, str(path), str(Path(name).parent) if "/" in name else None)
         client.set_terminated(number)
         return True
 
     return write
-
-
-def _plain(name: str) -> str:
-    """A name of the characters that MLflow allows."""
-    return "".join(each if each.isalnum() or each in "_-./ " else "_" for each in name)[:250]
 
 
 def _wandb(store: str) -> Callable[[TrackedRun], bool]:
@@ -239,9 +218,8 @@ def _wandb(store: str) -> Callable[[TrackedRun], bool]:
         if any(folder.glob(f"wandb/*run-*-{run.key}/files/sfumato.json")):
             return False
         folder.mkdir(parents=True, exist_ok=True)
-        project = "".join(each if each.isalnum() or each in "_-." else "-" for each in run.study)
         tracked = wandb.init(
-            project=project[:128],
+            project=_allowed(run.study, "_-.", "-")[:128],
             name=run.name,
             id=run.key,
             config=run.config,
@@ -280,12 +258,10 @@ def _tensorboard(store: str) -> Callable[[TrackedRun], bool]:
         with tensorboard.SummaryWriter(str(unfinished)) as writer:
             options = [(key, str(value)) for key, value in run.config.items()]
             writer.add_text("config", "\n".join(markdown_table(("option", "value"), options)))
-            for step, values in run.curves:
+            last = max((step for step, _ in run.curves), default=0)
+            for step, values in [*run.curves, (last, run.metrics)]:
                 for key, each in values.items():
                     writer.add_scalar(key, each, step)
-            last = max((step for step, _ in run.curves), default=0)
-            for key, each in run.metrics.items():
-                writer.add_scalar(key, each, last)
         _copy(run.files, unfinished)
         unfinished.rename(place)
         return True

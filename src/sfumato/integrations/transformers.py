@@ -11,7 +11,9 @@ Trainer(model, ..., compute_loss_func=trainer_loss(ACLSLoss(), causal=True),
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -19,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._core.checks import classes_second
-from sfumato.integrations.losses import check_takes_logits_and_target, end_epoch
 from sfumato.metrics import evaluate_predictions
 from sfumato.metrics.evaluate import metrics_of_groups
 from sfumato.metrics.groups import Samples, group_by_value, score
@@ -40,8 +41,7 @@ def trainer_loss(
     """A loss of ours, or any of (logits, labels), for `Trainer(compute_loss_func=...)`.
 
     The mean over a batch is weighed by its share of the labels of all batches that one step
-    accumulates, which the Trainer counts: a step with accumulated gradients is that of one large
-    batch, for losses that are means of single entries.
+    accumulates, so that for losses of single entries a step is that of one large batch.
 
     Args:
         loss: takes (logits, labels) and returns the mean over the batch.
@@ -58,7 +58,7 @@ def trainer_loss(
         >>> compute(outputs, torch.tensor([0, 1]), num_items_in_batch=4)  # half of log 4
         tensor(0.6931)
     """
-    check_takes_logits_and_target(loss)
+    _check_takes_logits_and_target(loss)
     if getattr(loss, "reduction", "mean") != "mean":
         raise ValueError(f"loss must have reduction 'mean', got {loss.reduction!r}")  # type: ignore[attr-defined]
     if getattr(loss, "class_dim", 1) != 1:
@@ -83,6 +83,27 @@ def trainer_loss(
     return compute
 
 
+def _check_takes_logits_and_target(loss: Callable[..., Any]) -> None:
+    """Raise where a loss needs more than logits and labels."""
+    if isinstance(loss, type) or not callable(loss):
+        raise TypeError(
+            f"loss must be a loss made, such as ACLSLoss(margin=6.0), or a function, got {loss!r}"
+        )
+    # `__call__` of a module takes anything; its `forward` says what.
+    called = loss.forward if isinstance(loss, nn.Module) else loss
+    required = [
+        name
+        for name, each in inspect.signature(called).parameters.items()
+        if each.default is inspect.Parameter.empty
+        and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    ]
+    if len(required) > 2:
+        raise TypeError(
+            f"{type(loss).__name__} needs {required[2:]} beside logits and labels, which the "
+            "Trainer has not: override Trainer.compute_loss for it, or train it in a study"
+        )
+
+
 def _aligned(
     logits: Tensor, labels: Tensor, class_dim: int | None, causal: bool, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
@@ -100,8 +121,7 @@ def trainer_scores(
 ) -> Callable[[Any, Tensor], dict[str, Tensor]]:
     """Reduce logits to three numbers an entry, for `Trainer(preprocess_logits_for_metrics=...)`.
 
-    Each batch becomes confidence, correctness and log likelihood, which `trainer_metrics` measures:
-    the logits (B, T, V) of all batches are never held together.
+    Each batch becomes confidence, correctness and log likelihood, which `trainer_metrics` measures.
 
     Args:
         class_dim, causal, ignore_index: as in `trainer_loss`.
@@ -145,7 +165,6 @@ def trainer_metrics(prediction: Any) -> dict[str, float]:
     predictions = prediction.predictions
     if isinstance(predictions, Mapping):
         return _metrics_of_scores(predictions)
-    # Models with hidden states or a cache return more than logits.
     if isinstance(predictions, tuple):  # logits first, then what else the model returns
         predictions = predictions[0]
     logits = torch.as_tensor(predictions).float()
@@ -156,10 +175,11 @@ def trainer_metrics(prediction: Any) -> dict[str, float]:
             f"{tuple(logits.shape)} and {tuple(labels.shape)}. Drop other outputs with "
             "TrainingArguments or ignore_keys"
         )
-    return {
-        name: float(value)
-        for name, value in evaluate_predictions(logits=logits, target=labels).items()
-    }
+    return _floats(evaluate_predictions(logits=logits, target=labels))
+
+
+def _floats(numbers: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in numbers.items()}
 
 
 def _metrics_of_scores(scores: Mapping[str, Any]) -> dict[str, float]:
@@ -174,7 +194,15 @@ def _metrics_of_scores(scores: Mapping[str, Any]) -> dict[str, float]:
     samples = Samples(confidence[counts], correct[counts] == 1, likelihood[counts])
     numbers = metrics_of_groups(group_by_value(samples), num_bins=15)
     numbers["nll"] = -samples.log_likelihood.mean()
-    return {name: float(value) for name, value in numbers.items()}
+    return _floats(numbers)
+
+
+def end_epoch(module: nn.Module) -> None:
+    """Tell every loss in a module that keeps a history or a schedule that an epoch has ended."""
+    for each in module.modules():
+        end: Any = getattr(each, "end_epoch", None)
+        if callable(end):
+            end()
 
 
 def end_epoch_callback(loss: nn.Module) -> Any:
@@ -201,10 +229,8 @@ def _logits(outputs: Any) -> Tensor:
     """Find the logits in a model's output: by name, or the first of a tuple."""
     found = getattr(outputs, "logits", None)
     if found is None:
-        try:
+        with suppress(KeyError, IndexError, TypeError):
             found = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-        except (KeyError, IndexError, TypeError):
-            found = None
     if not isinstance(found, Tensor):
         raise TypeError(f"the model's output holds no logits: {type(outputs).__name__}")
     return found
