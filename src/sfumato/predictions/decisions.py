@@ -44,33 +44,30 @@ class ConformalPredictor:
         set(x) = {y: s(x, y) <= the k-th smallest s of the calibration set}
         k = ceil((n + 1)(1 - alpha))
 
-    P(label in set) >= 1 - alpha for any model, if calibration and new samples are drawn alike; the
-    probability is over both. Given one calibration set of n samples the coverage scatters around it
-    as Beta(k, n + 1 - k): by about 1 % for n = 1,000. THR has the smallest sets on average, and
-    sets that grow little where the model is unsure; APS adapts most, at the price of long tails of
-    classes, which RAPS cuts. A temperature changes no guarantee, but sizes: a temperature
-    above 1 lengthens the tails and so enlarges the sets of APS.
+    P(label in set) >= 1 - alpha for any model, over draws of calibration and new samples, if both
+    are drawn alike. Given one calibration set, coverage is Beta(k, n + 1 - k): within about 1 % for
+    n = 1,000. THR has the smallest sets on average. APS adapts most, with long tails of classes,
+    which RAPS cuts. A temperature changes sizes and no guarantee.
+
+    With `class_weight` (how much more frequent each class is in new data) class y is in the set
+    where s(x, y) is at most
+
+        the smallest s_i with  sum of w(y_j) over s_j <= s_i  >= (1 - alpha) (sum of all + w(y))
 
     Args:
         method: "thr" (also called "lac"), "aps" or "raps".
         alpha: probability that the label may be missing, in (0, 1).
-        per_class: a quantile for each class (Mondrian), so that the guarantee holds for the samples
-            of every class. A class with fewer than 1 / alpha - 1 calibration samples is in every
-            set: nothing less would be sure.
-        per_group: quantiles for each group that `fit` and `predict` are told, so that the guarantee
-            holds for the samples of every group. A group that is new, or has too few samples, has
-            every class in its sets.
+        per_class: a quantile for each class (Mondrian): the guarantee holds for every class. A
+            class with fewer than 1 / alpha - 1 calibration samples is in every set.
+        per_group: quantiles for each group that `fit` and `predict` are told: the guarantee holds
+            for every group. A group that is new, or too small, has every class in its sets.
         randomised: whether u is a hash of the row in [0, 1) (aps, raps), with which coverage is
             exact. False takes u = 0: no set is empty, and coverage is at least the guaranteed.
         penalty: of each rank behind the free ones, for raps.
         free_ranks: classes that cost no penalty, for raps.
-        seed: of u.
-
-    u is a hash of the row's probabilities (in single precision) and the seed, the same on every
-    machine: a row has the same set alone and in any batch, in arrays and tensors. Equal rows have
-    equal u, and so equal sets. The guarantee holds all the same, because the score stays one fixed
-    function of the row and its label; where few different rows occur, coverage can be above it.
-    Probabilities that differ in the last digit of single precision have another u.
+        seed: of u, a hash of this seed and the row's probabilities in single precision: a row has
+            the same set alone and in any batch, on every machine. The guarantee holds, because the
+            score stays one fixed function of row and label.
 
     Example:
         >>> probs = torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.3, 0.6]])
@@ -79,21 +76,13 @@ class ConformalPredictor:
         >>> predictor.predict(torch.tensor([[0.45, 0.45, 0.1]]))
         tensor([[ True,  True, False]])
 
-    Where classes are more or less frequent in new data than in the calibration set, and it is known
-    how much, `fit` takes `class_weight`. Class y is then in the set where s(x, y) is at most
-
-        the smallest s_i with  sum of w(y_j) over s_j <= s_i  >= (1 - alpha) (sum of all + w(y))
-
     Differs:
         Ties of probabilities are ranked by class index. The released RAPS adds the most probable
         class to empty sets; here they stay empty, as the equations say.
 
     Reference:
-        THR: Sadinle, Lei and Wasserman, Least Ambiguous Set-Valued Classifiers, JASA 2019. APS:
-        Romano, Sesia and Candes, Classification with Valid and Adaptive Coverage, NeurIPS 2020.
-        RAPS: Angelopoulos et al., Uncertainty Sets for Image Classifiers using Conformal
-        Prediction, ICLR 2021. Label shift: Podkopaev and Ramdas, Distribution-Free Uncertainty
-        Quantification for Classification under Label Shift, UAI 2021, Eq. (13).
+        THR: Sadinle, Lei and Wasserman, JASA 2019. APS: Romano, Sesia and Candes, NeurIPS 2020.
+        RAPS: Angelopoulos et al., ICLR 2021. Label shift: Podkopaev and Ramdas, UAI 2021, Eq. (13).
     """
 
     def __init__(
@@ -121,10 +110,7 @@ class ConformalPredictor:
 
     @property
     def quantile(self) -> Tensor:
-        """The largest score that stays in a set, (C,); infinite where all stay.
-
-        With `per_group` (G, C), in the order of `groups`.
-        """
+        """The largest score that stays in a set, (C,) or (G, C) of `groups`; infinite: all stay."""
         if self._quantile is None:
             raise ValueError("the quantile is not known yet: call fit(probs, target) first")
         return self._quantile
@@ -151,17 +137,15 @@ class ConformalPredictor:
             self._check_group(group)
             self._quantile = self._quantiles(own, labels, weight)
             return self
-        names, place = self._named_groups(group, len(rows))
-        parts = [torch.from_numpy(place == number).to(rows.device) for number in range(len(names))]
-        found = [self._quantiles(own[part], labels[part], weight) for part in parts]
-        self.groups, self._quantile = names, torch.stack(found)
+        self.groups, place = self._named_groups(group, len(rows))
+        parts = [torch.from_numpy(place == n).to(rows.device) for n in range(len(self.groups))]
+        self._quantile = torch.stack(
+            [self._quantiles(own[part], labels[part], weight) for part in parts]
+        )
         return self
 
     def predict(self, probs: Any, *, group: Any = None) -> Any:
-        """Mark the classes in the set of each row of `probs` (N, C); boolean, (N, C).
-
-        With `per_group`, `group` (N,) says which group each row is of.
-        """
+        """Mark the classes in the set of each row of `probs` (N, C), of these groups (N,)."""
         rows, quantile = _rows(probs), self.quantile
         if rows.shape[1] != quantile.shape[-1]:
             raise ValueError(
@@ -250,8 +234,8 @@ class ConformalPredictor:
 def _conformal_quantile(scores: Tensor, alpha: float, weight: Tensor, own: Tensor) -> Tensor:
     """The weighted quantile of the scores for classes of these own weights, (C,).
 
-    Infinite where no finite score gives the guarantee, because there are too few: of equal weights
-    it is the ceil((n + 1)(1 - alpha))-th smallest.
+    Infinite where too few scores give the guarantee. Of equal weights it is the
+    ceil((n + 1)(1 - alpha))-th smallest.
     """
     ordered, order = scores.sort()
     mass = weight[order].cumsum(0)
@@ -264,8 +248,8 @@ def _conformal_quantile(scores: Tensor, alpha: float, weight: Tensor, own: Tenso
 def _row_hash(rows: Tensor, seed: int) -> Tensor:
     """A number in [0, 1) for each row (N, C), (N, 1) float64, from its single-precision bits.
 
-    The bits of each entry are mixed with a key of its column (the finaliser of SplitMix64), and the
-    sum is mixed again: whole numbers modulo 2^64, so neither order nor machine matters.
+    SplitMix64 mixes the bits of each entry with a key of its column, and their sum: whole numbers
+    modulo 2^64, so neither order nor machine matters.
     """
     single = rows.detach().cpu().float().numpy() + np.float32(0)  # -0 becomes 0
     keys = _mix(np.arange(rows.shape[1], dtype=np.uint64) + np.uint64(seed % 2**64))
@@ -300,21 +284,13 @@ _RISKS = 96  # at which bounds of whole curves are looked up
 
 
 class ImageSteps(NamedTuple):
-    """Accepted predictions of each image while the threshold falls, one entry for each step.
+    """Accepted predictions of each image while the threshold falls, one entry a step, (E,)."""
 
-    Args:
-        place: the threshold, of a descending list, at which the step is taken, (E,).
-        is_first: whether it is the first of its image, (E,).
-        kept: accepted predictions of the image up to there, (E,).
-        wrong: wrong ones among them, (E,).
-        draw: a hash of the image's number in [0, 1), which decides on its side of the split, (E,).
-    """
-
-    place: Tensor
-    is_first: Tensor
-    kept: Tensor
-    wrong: Tensor
-    draw: Tensor
+    place: Tensor  # of a descending list of thresholds, at which the step is taken
+    is_first: Tensor  # whether it is the first of its image
+    kept: Tensor  # accepted predictions of the image up to there
+    wrong: Tensor  # wrong ones among them
+    draw: Tensor  # a hash of the image's number in [0, 1), which decides on its side of the split
 
 
 def mixed_numbers(values: Tensor) -> Tensor:
@@ -330,14 +306,17 @@ def name_code(name: str) -> int:
 
 def image_numbers(images: Any, count: int) -> Tensor:
     """The number of the image of each of `count` predictions, as audits number them, (N,)."""
-    codes = to_codes("images", images, count)
-    first = torch.zeros(int(codes.max()) + 1, dtype=torch.int64)
-    first[codes.flip(0)] = torch.arange(count).flip(0)
-    values = images.detach().cpu().numpy() if isinstance(images, Tensor) else np.asarray(images)
-    names = values[first.numpy()]
-    if names.dtype.kind in "iu":
-        return mixed_numbers(torch.from_numpy(names.astype(np.int64)))[codes]
-    return mixed_numbers(torch.tensor([name_code(str(name)) for name in names.tolist()]))[codes]
+    values = _names_of_images(images, count)
+    _, first, codes = np.unique(values, return_index=True, return_inverse=True)
+    names = values[first]
+    if names.dtype.kind not in "iu":
+        names = np.array([name_code(str(name)) for name in names.tolist()])
+    return mixed_numbers(torch.from_numpy(names.astype(np.int64)))[torch.from_numpy(codes)]
+
+
+def _names_of_images(images: Any, count: int) -> np.ndarray:
+    to_codes("images", images, count)
+    return images.detach().cpu().numpy() if isinstance(images, Tensor) else np.asarray(images)
 
 
 def image_steps(
@@ -347,14 +326,9 @@ def image_steps(
     thresholds: Tensor,
     count: Tensor | None = None,
 ) -> ImageSteps:
-    """Steps of predictions, or of `count` equal ones each.
+    """Steps of predictions of the images (N,), each of which stands for `count` equal ones.
 
-    Args:
-        image: number of the image of each, (N,).
-        confidence: of each, (N,).
-        wrong: whether it is, (N,).
-        thresholds: descending, (T,); what reaches none of them is left out.
-        count: how many each stands for, (N,); None for 1.
+    `thresholds` (T,) are descending; what reaches none of them is left out.
     """
     place = torch.searchsorted(-thresholds.double(), -confidence.double())
     inside = (place < len(thresholds)).nonzero().flatten()
@@ -378,10 +352,9 @@ def _within(values: Tensor, is_first: Tensor) -> Tensor:
 
 def accepted_counts(steps: ImageSteps, thresholds: int) -> tuple[Tensor, Tensor]:
     """Accepted predictions at each threshold, and wrong ones among them, (T,) each."""
-    found = []
-    for sums in (steps.kept, steps.wrong):
-        found.append(_by_threshold(_increase(sums, steps), steps, thresholds).long())
-    return found[0], found[1]
+    each = torch.stack([steps.kept, steps.wrong], 1)
+    kept, wrong = _by_threshold(each, steps, thresholds).long().unbind(1)
+    return kept, wrong
 
 
 def images_at(steps: ImageSteps, place: int) -> tuple[Tensor, Tensor]:
@@ -399,16 +372,16 @@ def log_evidence(steps: ImageSteps, thresholds: int, risk: float, most: float) -
         evidence = mean_j prod_i (1 + s_j w_i (risk n_i - k_i) / ((1 - risk) most))
 
     with n_i accepted predictions of image i, k_i of them wrong, w_i = min(1, most / n_i), and the
-    shares s_j of the capital. Under that hypothesis, sum_i w_i k_i / sum_i w_i n_i >= risk in
-    expectation, no factor is expected to be above 1, nor is their product: evidence of 1 / delta or
-    more has a probability of at most delta, for any number of images and any dependence inside.
+    shares s_j of the capital. Under sum_i w_i k_i / sum_i w_i n_i >= risk in expectation no factor
+    is expected to be above 1: evidence of 1 / delta or more has a probability of at most delta,
+    for any number of images and any dependence inside.
     """
     sums = _log_capitals(steps, thresholds, risk, most)
     return sums.logsumexp(1) - math.log(len(_BETS))
 
 
 def evidence_bound(kept: Tensor, wrong: Tensor, level: float, most: float) -> float:
-    """The risk above which the evidence against it reaches 1 / level, of images at one threshold.
+    """The risk above which the evidence of images at one threshold against it reaches 1 / level.
 
     It is below the true risk with a probability of at most `level`; 1 where nothing can be said.
     """
@@ -450,21 +423,16 @@ def _log_bets(kept: Tensor, wrong: Tensor, risk: float, most: float) -> Tensor:
 def _log_capitals(steps: ImageSteps, thresholds: int, risk: float, most: float) -> Tensor:
     """Growth of the capital by all images with each bet at each threshold, (T, J)."""
     values = _log_bets(steps.kept, steps.wrong, risk, most)
-    return _by_threshold(_increase(values, steps), steps, thresholds)
+    return _by_threshold(values, steps, thresholds)
 
 
-def _increase(values: Tensor, steps: ImageSteps) -> Tensor:
-    """Return how much each step adds to the value of its image."""
+def _by_threshold(values: Tensor, steps: ImageSteps, thresholds: int) -> Tensor:
+    """Sums over all images at each threshold, (T, ...), of values as far as each step."""
     before = torch.zeros_like(values)
     before[1:] = values[:-1]
     before[steps.is_first] = 0
-    return values - before
-
-
-def _by_threshold(increase: Tensor, steps: ImageSteps, thresholds: int) -> Tensor:
-    """Sums over all images at each threshold, (T, ...)."""
-    sums = increase.new_zeros(thresholds, *increase.shape[1:])
-    return sums.index_add_(0, steps.place, increase).cumsum(0)
+    sums = values.new_zeros(thresholds, *values.shape[1:])
+    return sums.index_add_(0, steps.place, values - before).cumsum(0)
 
 
 # 1, and 1 - 10^(-d) for d = 7, 6.997, ... 0: as fine near 1, where networks crowd, as elsewhere.
@@ -488,13 +456,12 @@ class RiskThreshold:
     Args:
         target_risk: the error of what is accepted that was asked for.
         delta: probability, over draws of the data, that the error is larger even so.
-        confidence: accept where the confidence is at least this; None where no threshold is found.
-        coverage: share of the predictions that is accepted; None likewise.
-        risk_bound: upper bound on the error of the accepted ones (Clopper-Pearson, or that of the
-            bets on images), from the rows that tested this threshold, at most `target_risk`; None
-            likewise.
-        accepted: number of accepted predictions.
-        errors: number of wrong ones among them.
+        confidence: accept where the confidence is at least this.
+        coverage: share of the predictions that is accepted.
+        risk_bound: upper bound on the error of the accepted ones (Clopper-Pearson, or by bets on
+            images), from the rows that tested this threshold, at most `target_risk`. None, as are
+            the two before, where no threshold is found.
+        accepted, errors: number of accepted predictions, and of wrong ones among them.
         images: number of images with accepted predictions; None where predictions are independent.
         most_per_image: as how many accepted predictions an image counts at most; None likewise.
     """
@@ -531,23 +498,20 @@ def risk_threshold(
 
         P( P(wrong | confidence >= threshold) > target_risk ) <= delta
 
-    over draws of the data, whatever the model and however its confidences are distributed: right
-    also for small files, ties and confidences that mean nothing. Data to come must be drawn as
-    these were, independently; where several predictions are of one image and so are not, name the
-    `images`, and the guarantee needs only these to be independent.
+    over draws of the data, whatever the model and its confidences, also for small files. Data to
+    come must be drawn as these were, independently; where several predictions are of one image,
+    name the `images`, and only these need to be independent.
 
-    A fifth of the rows (of more than 2,000 a smaller share, of images a tenth) choose where to
-    begin: where the others are most likely to pass, by a logistic curve of the error and what was
-    seen. The others then test thresholds from there down a list that is fixed beforehand, each with
-    the whole delta: with n of them at or above t and k of those wrong, t passes where
-    P(Binomial(n, target_risk) <= k) is at most delta. The first test that is failed ends it (fixed
-    sequence): to accept too much, the first threshold that is too low must pass, and that happens
-    with probability delta at most. Where nothing is accepted the test is failed, too: that no
-    prediction was seen above a threshold says nothing of those to come.
+    A fifth of the rows (of more than 2,000 a smaller share, of images a tenth) choose where the
+    others are most likely to pass. The others then test thresholds from there down a fixed list,
+    each with the whole delta: with n of them at or above t and k of those wrong, t passes where
+    P(Binomial(n, target_risk) <= k) is at most delta. The first test that fails ends it (fixed
+    sequence), so the first threshold that is too low passes with probability delta at most. A
+    threshold above which nothing was seen fails.
 
-    Who chooses is drawn from the counts of right and wrong rows between thresholds, by a generator
-    that is seeded with a hash of these counts; of images by a hash of their number. So the order of
-    rows does not matter, and arrays and running totals with the same counts give the same.
+    Who chooses is drawn by a generator that is seeded with a hash of the counts of right and wrong
+    rows between thresholds; of images by a hash of their number. So the order of rows does not
+    matter, and arrays and running totals give the same.
 
     Args:
         confidence: of each prediction, in [0, 1]; (N,).
@@ -555,14 +519,13 @@ def risk_threshold(
         target_risk: the error that what is accepted may have, in (0, 1).
         delta: how often, over draws of the data, the guarantee may fail; in (0, 1).
         thresholds: candidates, chosen without a look at these data, descending; all rows then
-            test, and every candidate starts with an equal share of delta. A test that is passed
-            hands its level on, one that is failed loses it. None takes 2,102 from 1 to 0.
-        images: name or number of the image that each prediction is of, (N,); any other unit that
-            holds several dependent predictions does, such as a patient. Each threshold is then
-            tested by bets on whole images (`log_evidence`).
-        most_per_image: an image with more accepted predictions than this counts as this many in the
-            error that is guaranteed: without a limit one crowded image could spoil any guarantee. 1
-            guarantees the mean error of images.
+            test, and every candidate starts with an equal share of delta, which it hands on where
+            it passes. None takes 2,102 from 1 to 0.
+        images: name or number of the image that each prediction is of, (N,), or of any other unit
+            with several dependent predictions, such as a patient. Each threshold is then tested by
+            bets on whole images (`log_evidence`).
+        most_per_image: as how many accepted predictions an image counts at most, so that no crowded
+            image spoils the guarantee. 1 guarantees the mean error of images.
 
     Returns:
         A `RiskThreshold`, whose `confidence` is None where no threshold reaches the target.
@@ -574,10 +537,9 @@ def risk_threshold(
         (0.586, 0.827, 0.045)
 
     Reference:
-        Angelopoulos et al., Learn then Test, 2021, Sec. 2.3.2, and split fixed sequence testing in
-        Laufer-Goldshtein et al., ICLR 2023; Wiens, Pharmaceutical Statistics 2003, for a list of
-        one's own; for classifiers that reject, Geifman and El-Yaniv, NIPS 2017 (there Bonferroni
-        over a binary search).
+        Angelopoulos et al., Learn then Test, 2021, Sec. 2.3.2; split fixed sequence testing in
+        Laufer-Goldshtein et al., ICLR 2023; a list of one's own: Wiens, Pharmaceutical Statistics
+        2003; classifiers that reject: Geifman and El-Yaniv, NIPS 2017.
     """
     scores = to_scores("confidence", confidence)
     right = to_outcomes("correct", correct, len(scores))
@@ -617,8 +579,7 @@ def risk_threshold_of_counts(
     """`risk_threshold` from counts, so that files of any size need one number per threshold.
 
     Args:
-        kept: predictions whose confidence is at least each threshold, (T,).
-        wrong: wrong ones among them, (T,).
+        kept, wrong: predictions with at least each confidence, and wrong ones among them, (T,).
         total: number of predictions.
         target_risk, delta: as in `risk_threshold`.
         thresholds: those of the counts, descending; None is `THRESHOLDS`.
@@ -667,8 +628,8 @@ def risk_threshold_of_images(
     """`risk_threshold` from what each image has above each threshold."""
     check_open_share("target_risk", target_risk)
     check_open_share("delta", delta)
-    check_integer("most_per_image", most_per_image, low=1)
     grid = _check_thresholds(thresholds)
+    check_integer("most_per_image", most_per_image, low=1)
     if thresholds is None:
         tested, starts = _start_of_images(steps, len(grid), target_risk, delta, most_per_image)
     else:
@@ -730,7 +691,7 @@ def _start_of_counts(
     """All of delta at the threshold where the other rows are most likely to pass.
 
     Their tail is about exp(-n KL(error, risk)), with the error that was seen, drawn towards a
-    logistic curve of the threshold's place, which few rows determine better than counts do.
+    logistic curve of the threshold's place.
     """
     n, k = kept.double(), wrong.double()
     if not float(n[-1]):
@@ -801,8 +762,8 @@ def class_risk_thresholds(
 ) -> dict[int, RiskThreshold]:
     """A threshold for each predicted class; all guarantees hold together with 1 - delta.
 
-    Errors are seldom spread evenly: a class that is often confused needs a higher threshold than
-    the others. `delta` is divided among the classes that occur.
+    A class that is often confused needs a higher threshold. `delta` is divided among the classes
+    that occur.
 
     Args:
         predicted: the class that was predicted, (N,).
@@ -811,16 +772,12 @@ def class_risk_thresholds(
         confidence, correct, images, most_per_image: as in `risk_threshold`.
 
     Returns:
-        For each class that was predicted at least once its `RiskThreshold`; `coverage` is the share
-        of the class.
+        The `RiskThreshold` of each class that occurs; `coverage` is the share of the class.
     """
     scores = to_scores("confidence", confidence)
     right = to_outcomes("correct", correct, len(scores))
     classes = to_labels("predicted", predicted, len(scores), 2**62)
-    named = None
-    if images is not None:
-        to_codes("images", images, len(scores))
-        named = images.cpu().numpy() if isinstance(images, Tensor) else np.asarray(images)
+    named = None if images is None else _names_of_images(images, len(scores))
     seen = classes.unique().tolist()
     return {
         number: risk_threshold(
@@ -860,8 +817,7 @@ def decision_thresholds(
 ) -> DecisionThresholds:
     """Accept, escalate or reject: two thresholds whose guarantees hold together.
 
-    What is accepted is wrong in at most `accept_risk`; what is not rejected, that is accepted or
-    shown to a person, in at most `escalate_risk`. Each has half of `delta`.
+    Each has half of `delta`.
 
     Args:
         accept_risk: error of what is accepted.
@@ -901,10 +857,8 @@ def decision_thresholds(
 class RejectOrAnswer:
     """One rule for familiar and strange inputs: answer, ask a person, or turn the input away.
 
-    An input is turned away where the conformal p-value of its strangeness is at most `turned_away`:
-    of familiar inputs at most this share is, over draws of them and of the held-out ones. Of those
-    that stay, predictions are answered from the confidence of `answer` on, and shown to a person
-    below it.
+    An input is turned away where the conformal p-value of its strangeness is at most `turned_away`;
+    else it is answered from the confidence of `answer` on.
 
     Args:
         answer: the threshold on the confidence of inputs that are not turned away.
@@ -941,10 +895,9 @@ def reject_or_answer(
 ) -> RejectOrAnswer:
     """Fit one rule that answers, asks a person, or says that an input is not of its kind.
 
-    Half of the held-out inputs say what is familiar, the other half, less what that turns away,
-    sets the threshold of the answers: what is answered of *familiar* inputs is wrong in at most
-    `answer_risk`, with probability 1 - `delta`. Nothing is guaranteed of strange inputs, of which
-    none are needed; `metrics.ood_metrics` measures how many a score finds.
+    Half of the held-out inputs say what is familiar; the rest, less what that turns away, sets the
+    threshold. The answers to *familiar* inputs are wrong in at most `answer_risk`, with probability
+    1 - `delta`. Nothing is guaranteed of strange inputs, of which none are needed.
 
     Args:
         confidence: of held-out predictions of familiar inputs, in random order, (N,).
@@ -961,9 +914,6 @@ def reject_or_answer(
         ... )
         >>> rule.decide(torch.tensor([0.9, 0.51, 0.9]), torch.tensor([0.1, 0.3, 7.0]))
         tensor([0, 1, 2])
-
-    Reference:
-        `conformal_p_values` and `risk_threshold`.
     """
     check_open_share("turned_away", turned_away)
     scores = to_scores("confidence", confidence)

@@ -37,21 +37,20 @@ class CalibrationAlarm:
 
         S_t = (S_(t-1) + w_t) (1 + lambda_t (confidence_t - correct_t) - |lambda_t| tolerance)
 
-    that is not expected to grow, whatever the bets: w_t = 1 / (k (k + 1)) at the begin of the k-th
-    block puts a share of the capital on each time at which the drift might begin. By Ville's
-    inequality the evidence S + what is not yet put in ever reaches 1 / alpha with probability at
-    most alpha, so that one may look after each prediction and stop at any time. The size of the
-    bets follows the gap of about the last thousand predictions.
+    that is not expected to grow, whatever the bets. w_t = 1 / (k (k + 1)) at the begin of the k-th
+    block puts a share of it on each time at which the drift might begin. By Ville's inequality the
+    evidence S + what is not yet put in ever reaches 1 / alpha with probability at most alpha: one
+    may look after each prediction and stop at any time. The bets follow the gap of about the last
+    thousand predictions.
 
     Args:
         alpha: probability of ever raising an alarm where nothing drifts, in (0, 1).
-        tolerance: gap between confidence and accuracy that is no matter, in [0, 1). A tolerance of
-            0 asks for perfect calibration and will find, in time, the smallest gap.
+        tolerance: gap between confidence and accuracy that is no matter, in [0, 1). 0 asks for
+            perfect calibration and will find, in time, the smallest gap.
         num_bins: bins of confidence, each with a bet of its own. More than 1 also finds gaps that
             cancel on average, under the stronger hypothesis that each confidence is right.
         reference: confidence and correct of a first period, (N,) each: the alarm is then for a
-            change, and the gap of that period, whatever it is, is no matter. Half of alpha pays for
-            not knowing it exactly.
+            change of the gap. Half of alpha pays for not knowing that gap exactly.
 
     Example:
         >>> alarm = CalibrationAlarm(alpha=0.05)
@@ -99,15 +98,13 @@ class CalibrationAlarm:
 
     @property
     def evidence(self) -> float:
-        """The e-value: how many times the capital has grown; 1 / alpha raises the alarm (2 / alpha
-        with a reference)."""
+        """How many times the capital has grown; 1 / alpha (2 / alpha with a reference) alarms."""
         return self._capital + self._unplaced
 
     @property
     def _unplaced(self) -> float:
         """The part of the first unit of capital that is not yet put on any begin."""
-        blocks = -(-self.seen // _BLOCK)
-        return 1 / (blocks + 1)
+        return 1 / (-(-self.seen // _BLOCK) + 1)
 
     def update(self, confidence: Any, correct: Any) -> CalibrationAlarm:
         """Add predictions in the order of time, (N,) each, none too; returns itself."""
@@ -127,13 +124,10 @@ class CalibrationAlarm:
 
     def _add(self, gaps: np.ndarray, bins: np.ndarray) -> None:
         """Predictions of one block."""
-        before = self._unplaced
-        # Capital is placed where a block begins, before its outcomes are seen.
-        if self.seen % _BLOCK == 0:
-            self.seen += len(gaps)
+        begins, before = self.seen % _BLOCK == 0, self._unplaced
+        self.seen += len(gaps)
+        if begins:  # capital is placed before the outcomes of a block are seen
             self._capital += before - self._unplaced
-        else:
-            self.seen += len(gaps)
         bets = self._bets[bins]
         growth = 1 + bets * gaps - np.where(bets > 0, bets * self._high, bets * self._low)
         capital = np.minimum(self._capital * np.cumprod(growth), _LARGEST)
@@ -180,9 +174,8 @@ def _gap_interval(confidence: Any, correct: Any, alpha: float) -> tuple[float, f
     squares = (0.25 + np.cumsum((gaps - means) ** 2)) / (seen + 1)
     before = np.concatenate([[0.25], squares[:-1]])
     needed = math.log(2 / alpha)
-    bets = np.minimum(
-        np.sqrt(2 * needed / (len(gaps) * before)), 0.25
-    )  # gaps are within 2 of any m
+    # Gaps are within 2 of any m.
+    bets = np.minimum(np.sqrt(2 * needed / (len(gaps) * before)), 0.25)
 
     def bound(sign: int) -> float:
         inside, outside = float(gaps.mean()), -float(sign)
@@ -202,14 +195,11 @@ class Period:
     """Predictions of one stretch of time.
 
     Args:
-        start: time of the first.
-        end: time of the last.
+        start, end: time of the first and of the last.
         count: how many.
-        confidence: mean confidence.
-        accuracy: share that was right.
+        confidence, accuracy: mean confidence, and share that was right.
         gap: confidence - accuracy.
-        low: lower end of the gap's interval; all intervals hold together.
-        high: upper end.
+        low, high: ends of the gap's interval; all intervals hold together.
     """
 
     start: Any
@@ -232,9 +222,9 @@ def calibration_over_time(
 ) -> list[Period]:
     """Mean confidence and accuracy of successive stretches with equal numbers of predictions.
 
-    The band of the gap is gap +- z s / sqrt(n), s the standard deviation of confidence - correct in
-    the stretch, with z for `periods` intervals that hold together (Bonferroni). For a decision made
-    while data come in use `CalibrationAlarm`: who looks at bands again and again will see one off.
+    The band of the gap is gap +- z s / sqrt(n), s the standard deviation of confidence - correct,
+    with z for `periods` intervals that hold together (Bonferroni). To decide while data come in use
+    `CalibrationAlarm`: who looks at bands again and again will see one off.
 
     Args:
         confidence: (N,) in [0, 1].
@@ -269,16 +259,10 @@ def _period(times: np.ndarray, confidence: np.ndarray, correct: np.ndarray, z: f
     # A stretch that is all right has no spread; what its confidences expect is the least there is.
     spread = max(float(excess.std()), math.sqrt(float((confidence * (1 - confidence)).mean())))
     half = z * spread / math.sqrt(len(excess))
-    return Period(
-        times[0].item() if times.dtype.kind in "biuf" else times[0],
-        times[-1].item() if times.dtype.kind in "biuf" else times[-1],
-        len(excess),
-        float(confidence.mean()),
-        float(correct.mean()),
-        gap,
-        gap - half,
-        gap + half,
-    )
+    is_number = times.dtype.kind in "biuf"
+    start, end = (each.item() if is_number else each for each in times[[0, -1]])
+    means = float(confidence.mean()), float(correct.mean())
+    return Period(start, end, len(excess), *means, gap, gap - half, gap + half)
 
 
 class ExpectedAccuracy(NamedTuple):
@@ -294,9 +278,8 @@ def expected_accuracy(confidence: Any, *, level: float = 0.95) -> ExpectedAccura
     """Accuracy to expect of predictions without labels: the mean of their confidences.
 
     The number of right ones among independent predictions has the mean sum c and the variance sum
-    c (1 - c), if each confidence is right. This can't see a drift that the model does not see: one
-    that is confidently wrong about new kinds of input will claim what it does not hold. Compare
-    with the expected accuracy of labelled data, and label a sample now and then.
+    c (1 - c), if each confidence is right. This can't see a drift that the model does not see:
+    label a sample now and then, and compare.
 
     Args:
         confidence: (N,) in [0, 1].
@@ -357,10 +340,10 @@ def expected_performance(probs: Any, *, level: float = 0.95) -> ExpectedPerforma
         AUROC_c     = sum_ij p_ic (1 - p_jc) ([p_ic > p_jc] + [p_ic = p_jc] / 2)
                       / (sum_i p_ic  sum_j (1 - p_jc))
 
-    Each is the measure of the confusion matrix that is expected where every probability is right:
-    calibrate them first. What `expected_accuracy` can't see, this can't see either. The interval is
-    of these samples' own measure, whose labels are drawn with the probabilities: a normal one with
-    the variance sum_i p_ic (1 - p_ic) d_i^2, d_i the derivative by the label of i.
+    Each is that of the confusion matrix that is expected where every probability is right:
+    calibrate them first. The interval is of these samples' own measure, whose labels are drawn with
+    the probabilities: a normal one with the variance sum_i p_ic (1 - p_ic) d_i^2, d_i the
+    derivative by the label of i.
 
     Args:
         probs: (N, C) with C >= 2; the class with the highest one is predicted.

@@ -1,8 +1,7 @@
 """Scores of how strange an input is to a classifier: higher means stranger, everywhere.
 
-Four read the logits of a prediction. Two measure a distance in the features before the last layer,
-and are fitted on those of training images. `metrics.predictive_entropy` and, of several samples,
-`metrics.mutual_information` are scores of the same direction.
+Four read the logits of a prediction. Two measure a distance in the features before the last layer.
+`metrics.predictive_entropy` and `metrics.mutual_information` have the same direction.
 """
 
 from __future__ import annotations
@@ -33,13 +32,10 @@ def maximum_probability_score(logits: Tensor) -> Tensor:
 
         s = 1 - max_c p_c
 
-    Computed as the sum of the other probabilities, so that confident predictions have no ties.
+    It is the sum of the other probabilities, so that confident predictions have no ties.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
-
-    Shape:
-        (N, d1, ...), float64; so have all scores of logits.
+        logits: (N, C) or (N, C, d1, ...), so here as in all scores of logits, which are float64.
 
     Example:
         >>> maximum_probability_score(torch.tensor([[0.0, 0.0], [50.0, 0.0]]))
@@ -58,8 +54,6 @@ def maximum_probability_score(logits: Tensor) -> Tensor:
 @by_convention
 def maximum_logit_score(logits: Tensor) -> Tensor:
     """The largest logit with its sign changed, s = -max_c z_c.
-
-    Args as in `maximum_probability_score`.
 
     Example:
         >>> maximum_logit_score(torch.tensor([[3.0, 1.0]]))
@@ -100,11 +94,9 @@ def generalised_entropy_score(
 
         s = sum_{c among the M largest} p_c^gamma (1 - p_c)^gamma
 
-    A small exponent weighs small deviations from a one-hot prediction.
-
     Args:
         logits: as in `maximum_probability_score`.
-        exponent: gamma, in (0, 1).
+        exponent: gamma, in (0, 1); a small one weighs small deviations from a one-hot prediction.
         largest: M; all classes where there are fewer.
 
     Example:
@@ -183,9 +175,8 @@ class MahalanobisDistance:
         Sigma = 1/N sum_c sum_{i in c} (f_i - mu_c)(f_i - mu_c)^T                    (Eq. 1)
 
     Where a class has no more samples than there are features, Sigma is shrunk towards a multiple
-    of the identity, (1 - rho) Sigma + rho tr(Sigma)/D I, with the oracle approximating rho;
-    `shrinkage` holds it, and a warning says so. Directions without variance count for nothing.
-    Features can be added batch by batch (`update`): means and second moments are sums.
+    of the identity, (1 - rho) Sigma + rho tr(Sigma)/D I (`shrinkage`), and a warning says so.
+    Directions without variance count for nothing. `update` adds features batch by batch.
 
     Args:
         num_classes: C.
@@ -275,11 +266,10 @@ def conformal_p_values(known: Tensor, scores: Tensor) -> Tensor:
 
         p(x) = (1 + #{i: s_i >= s(x)}) / (n + 1)
 
-    If x is drawn as the n known inputs were, P(p(x) <= alpha) <= alpha, over draws of both, for any
-    score that was not fitted on the known inputs.
+    If x is drawn as the n known inputs were, P(p(x) <= alpha) <= alpha over draws of both.
 
     Args:
-        known: scores of held-out familiar inputs, (n,).
+        known: scores, not fitted on them, of held-out familiar inputs, (n,).
         scores: of the inputs in question, (N,).
 
     Example:

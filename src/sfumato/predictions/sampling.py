@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -79,7 +79,8 @@ class FoldedSampling(TorchFunctionMode):
         self.batch = batch
         self.samples = samples
         self.found = 0
-        self._kinds = _Kinds(dict.fromkeys(weights, "static") if samples > 1 else {})
+        # "static" or "folded", for as long as a tensor lives; nothing is known of activations.
+        self._kinds = WeakIdKeyDictionary(dict.fromkeys(weights, "static") if samples > 1 else {})
         self._replaced = WeakIdKeyDictionary()
 
     def __torch_function__(
@@ -97,12 +98,12 @@ class FoldedSampling(TorchFunctionMode):
         if self.samples == 1:
             return func(*args, **kwargs)
         tensors = list(_tensors((*args, *kwargs.values())))
-        if self.found and any(map(self._kinds.folded, tensors)):
+        if self.found and any(map(self._is_folded, tensors)):
             return self._after_fold(func, args, kwargs, tensors)
         result = func(*args, **kwargs)
         is_static = tensors and all(self._kinds.get(each) == "static" for each in tensors)
         if is_static and func.__name__ not in _SPREADING:
-            self._kinds.mark(result, "static")
+            self._mark(result, "static")
         return result
 
     def _dropout(
@@ -122,17 +123,17 @@ class FoldedSampling(TorchFunctionMode):
         source = self._fold_for_dropout(input)
         result = DROPOUTS[func](source, p=p, training=True, inplace=inplace)
         if self.samples > 1:
-            self._kinds.mark(result, "folded")
+            self._mark(result, "folded")
         if inplace and source is not input:
             self._replaced[input] = result
         return result
 
     def _fold_for_dropout(self, input: Tensor) -> Tensor:
-        if self.samples == 1 or self._kinds.folded(input):
+        if self.samples == 1 or self._is_folded(input):
             return input
         if self._kinds.get(input) == "static" or input.shape[:1] != (self.batch,):
             raise FoldingError(f"dropout on {tuple(input.shape)} for a batch of {self.batch}")
-        return self._fold(input)
+        return repeat_images(input, self.samples)
 
     def _after_fold(
         self,
@@ -143,12 +144,12 @@ class FoldedSampling(TorchFunctionMode):
     ) -> Any:
         """A call that has folded arguments: unfolded activations among the others are repeated."""
         rows = self.batch * self.samples
-        depths = {t.ndim for t in tensors if t.shape[:1] == (rows,) and self._kinds.folded(t)}
+        depths = {t.ndim for t in tensors if t.shape[:1] == (rows,) and self._is_folded(t)}
 
         def repeated(item: Any) -> Any:
             waits = isinstance(item, Tensor) and item.shape[:1] == (self.batch,)
             if waits and item.ndim in depths and self._kinds.get(item) is None:
-                return self._fold(item)
+                return repeat_images(item, self.samples)
             return item
 
         new_args, new_kwargs = tree_map(repeated, (args, kwargs))
@@ -159,34 +160,19 @@ class FoldedSampling(TorchFunctionMode):
         if written:
             # The caller may go on with the tensor it asked to be written to.
             self._replaced[args[0]] = new_args[0]
-            self._kinds.mark(new_args[0], "folded")
-        self._kinds.mark(result, "folded")
+            self._mark(new_args[0], "folded")
+        self._mark(result, "folded")
         return result
 
-    def _fold(self, tensor: Tensor) -> Tensor:
-        """Sample by sample, batch within; unlike `repeat`, `cat` keeps channels_last."""
-        return torch.cat([tensor] * self.samples)
+    def _is_folded(self, tensor: Tensor) -> bool:
+        return bool(self._kinds.get(tensor) == "folded")
+
+    def _mark(self, result: Any, kind: str) -> None:
+        for tensor in _tensors((result,)):
+            self._kinds[tensor] = kind
 
     def _current(self, item: Any) -> Any:
         return self._replaced.get(item, item) if isinstance(item, Tensor) else item
-
-
-class _Kinds:
-    """Kinds of tensors, for as long as these live; nothing is known of activations."""
-
-    def __init__(self, known: dict[Tensor, str]) -> None:
-        self._known = WeakIdKeyDictionary(known)
-
-    def get(self, tensor: Tensor) -> Literal["static", "folded"] | None:
-        kind: Literal["static", "folded"] | None = self._known.get(tensor)
-        return kind
-
-    def folded(self, tensor: Tensor) -> bool:
-        return self.get(tensor) == "folded"
-
-    def mark(self, result: Any, kind: Literal["static", "folded"]) -> None:
-        for tensor in _tensors((result,)):
-            self._known[tensor] = kind
 
 
 def _tensors(items: Iterable[Any]) -> Iterator[Tensor]:
@@ -226,20 +212,18 @@ class MCDropout(nn.Module):
     """Averages the probabilities of a network over random dropout masks.
 
     Dropout is on, everything else is in evaluation mode; dropout called as a function counts too.
-    What comes before the first dropout is computed once for each image, and the samples are folded
-    into the batch, `max_batch` at a time, so that memory does not grow with their number. A model
-    that can't be folded (the batch is not the first axis, dropout on weights, a batch size kept
-    from before the dropout) is sampled pass by pass.
+    What comes before the first dropout is computed once. The samples are folded into the batch,
+    `max_batch` at a time, so that memory does not grow with their number. A model that can't be
+    folded (the batch is not the first axis, dropout on weights, a batch size kept from before the
+    dropout) is sampled pass by pass.
 
-    Dropout inside fused calls stays off: that of the attention weights in `nn.MultiheadAttention`
-    and `F.scaled_dot_product_attention`, between the layers of `nn.LSTM`, stochastic depth, and
-    all that a scripted model does.
+    Dropout inside fused calls stays off: in `nn.MultiheadAttention`,
+    `F.scaled_dot_product_attention` and `nn.LSTM`, stochastic depth, and scripted models.
 
     Args:
         model: a network with dropout, giving logits (B, C) or (B, C, ...).
         samples: number N of passes.
-        max_batch: largest folded batch. On a CPU larger ones were slower where dropout comes early;
-            a GPU may want 1024.
+        max_batch: largest folded batch. Larger ones can be slower on a CPU; a GPU may want 1024.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -278,13 +262,11 @@ class MCDropout(nn.Module):
                     share = len(probs) / self.samples
                     mean = mean + share * probs.mean(0)
                     square = square + share * probs.square().mean(0)
-                    entropy = entropy + share * _entropy(probs, dim=2).mean(0)
-                total = _entropy(mean, dim=1)
+                    entropy = entropy + share * torch.special.entr(probs).sum(2).mean(0)
+                total = torch.special.entr(mean).sum(1)
                 gained = (total - entropy).clamp_min(0)
-                spread = (square - mean.square()).clamp_min(0)
-                parts.append(SampledPrediction(mean, total, gained, spread))
-        fields = ("probs", "entropy", "mutual_information", "variance")
-        return SampledPrediction(*(torch.cat([getattr(p, f) for p in parts]) for f in fields))
+                parts.append((mean, total, gained, (square - mean.square()).clamp_min(0)))
+        return SampledPrediction(*map(torch.cat, zip(*parts, strict=True)))
 
     def curve(
         self, x: Tensor, sizes: Sequence[int], *, generator: torch.Generator | None = None
@@ -328,8 +310,15 @@ class MCDropout(nn.Module):
 
     @contextmanager
     def _sampling(self, generator: torch.Generator | None) -> Iterator[None]:
+        """Evaluation mode for all modules, and the generator's randomness; undone at the end."""
         self._folds = True
-        with _prepared(self.model, generator):
+        with ExitStack() as undone:
+            undone.enter_context(keeping_modes(self.model))
+            self.model.eval()
+            if generator is not None:
+                seed = draw_seed(generator)
+                undone.enter_context(torch.random.fork_rng())
+                torch.manual_seed(seed)
             yield
 
 
@@ -363,24 +352,6 @@ def _folded_logits(model: nn.Module, images: Tensor, samples: int) -> Tensor:
             f"returned {tuple(logits.shape)} for a batch of {len(images)}"
         )
     return logits
-
-
-def _entropy(probs: Tensor, dim: int) -> Tensor:
-    return torch.special.entr(probs).sum(dim)
-
-
-@contextmanager
-def _prepared(model: nn.Module, generator: torch.Generator | None) -> Iterator[None]:
-    """Evaluation mode for all modules, and the generator's randomness; both undone at the end."""
-    with keeping_modes(model):
-        model.eval()
-        if generator is None:
-            yield
-            return
-        seed = draw_seed(generator)
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            yield
 
 
 class DeepEnsemble(nn.Module):
@@ -425,22 +396,17 @@ class DeepEnsemble(nn.Module):
 def mean_log_probability(model: nn.Module, images: Tensor, *, samples: int) -> Tensor:
     r"""Logarithm of the mean predicted probability over several stochastic passes.
 
-    Dropout makes the loss fluctuate from step to step, which sharpens its landscape; the variance
-    falls with the number of passes that are averaged (Eq. 28). The result is normalised,
-    softmax(log p) = p, so that any loss takes it in the place of logits:
+    Dropout makes the loss fluctuate, which sharpens its landscape; the variance falls with the
+    number of passes (Eq. 28). softmax(log p) = p, so that any loss takes it in place of logits:
 
         log p(y|x) = log 1/N sum_i softmax(f(x; w_i))                                 (Eq. 2, D.4)
 
-    All passes run as one batch of `samples` times the size: one kernel launch for each layer, and
-    batch norm sees the images with all their dropout masks.
+    All passes are one batch of `samples` times the size, which batch norm sees as a whole.
 
     Args:
         model: a network with dropout, in training mode, that returns logits.
-        images: a batch.
+        images: a batch, (B, ...); the result is like the model's logits.
         samples: N, the number of passes.
-
-    Shape:
-        images: (B, ...). Output: like the model's logits, (B, C) or (B, C, d1, ...).
 
     Example:
         >>> model = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3))

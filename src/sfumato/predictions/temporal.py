@@ -27,6 +27,9 @@ def temporal_weights(length: int, decay: float, *, dtype: torch.dtype = torch.fl
     return torch.tensor([math.exp(-decay * k) for k in range(length + 1)], dtype=dtype)
 
 
+_STATE = ("history", "seen", "last_frame")
+
+
 class TemporalStep(nn.Module):
     """One step of temporal smoothing with explicit state, for ONNX and other stateless runtimes.
 
@@ -60,8 +63,8 @@ class TemporalSmoother(nn.Module):
     """Averages each frame's probabilities with those of the frames before it.
 
     p_t <- sum_k w_k p_{t-k} / sum_k w_k over k = 0 ... min(length, frames seen), w_k =
-    exp(-decay k), Eq. (3). Frames that are alike are as good as samples of the same frame, so a
-    network that runs once a frame gives the prediction of an ensemble. Memory is `length` frames.
+    exp(-decay k), Eq. (3). Frames that are alike are as good as samples of the same frame, at one
+    pass each. Memory is `length` frames.
 
     Args:
         length: number of past frames, K.
@@ -96,18 +99,12 @@ class TemporalSmoother(nn.Module):
         self.step = TemporalStep(length, decay)
         self.decay = decay
         self.cut_threshold = cut_threshold
-        self.register_buffer("history", torch.empty(0))
-        self.register_buffer("seen", torch.empty(0))
-        self.register_buffer("last_frame", torch.empty(0))
+        for name in _STATE:
+            self.register_buffer(name, torch.empty(0))
         self.register_load_state_dict_pre_hook(adopt_shapes)
 
     def forward(self, probs: Tensor, frame: Tensor | None = None) -> Tensor:
-        """The smoothed probabilities of this frame.
-
-        Args:
-            probs: this frame's probabilities.
-            frame: (S, ...) the images themselves, needed with `cut_threshold`.
-        """
+        """The smoothed probabilities; `frame` (S, ...) are the images, for `cut_threshold`."""
         check_floating("probs", probs)
         if not self.seen.numel():
             self.history = probs.new_zeros((self.step.length, *probs.shape))
@@ -126,7 +123,7 @@ class TemporalSmoother(nn.Module):
     def reset(self, streams: Tensor | None = None) -> None:
         """Forget the past of all streams, or of those where the boolean `streams` (S,) is true."""
         if streams is None:
-            for name in ("history", "seen", "last_frame"):
+            for name in _STATE:
                 setattr(self, name, torch.empty(0))
             return
         if streams.dtype != torch.bool or streams.shape != self.seen.shape:
