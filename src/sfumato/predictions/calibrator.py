@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -78,28 +77,13 @@ BY_PLACE = "logistic_by_place"  # a logistic map of confidence, position and siz
 
 _HIGHEST_PARAMETER = 1e30  # of a file: products with it stay finite, in single precision too
 
-_BUFFERS: dict[str, dict[str, str]] = {
-    "none": {},
-    "temperature": {"temperature": "_temperature"},
-    "spline": {"knots": "knots", "slopes": "slopes"},
-    "vector": {"scale": "scale", "bias": "bias"},
-    "logistic": {"slopes": "slopes", "knots": "knots", "bias": "bias"},
-    "logistic_spline": {"slopes": "slopes", "knots": "knots", "bias": "bias"},
-    "beta": {"coefficients": "coefficients"},
-    "histogram": {"edges": "edges", "found": "found"},
-    "isotonic": {"stated": "stated", "found": "found"},
-    "venn_abers": {"scores": "scores", "lower": "lower", "upper": "upper"},
-    "matrix": {"temperature": "temperature", "weight": "weight", "bias": "bias"},
-}
-
 
 @dataclass
 class Calibrator:
     """Probabilities or logits in, calibrated probabilities out.
 
-    log p comes first: of probabilities log((1 - uniform) p + uniform / C), of logits the log
-    softmax. The scaler works on that, softmax follows, and `smoothing` mixes the result with the
-    uniform distribution.
+    The scaler works on log p, of logits the log softmax, of probabilities
+    log((1 - uniform) p + uniform / C). Softmax follows, and `smoothing`.
 
     Args:
         method: "none" or a key of `SCALERS`.
@@ -111,8 +95,7 @@ class Calibrator:
         report: how it was chosen, plain data.
         of: "classes", or "confidence" where only the confidence of the predicted class is known:
             the classes are then wrong and right.
-        place: what position and size of a detection's box add to the log odds of its confidence
-            before the scaler, eight numbers as `fit_place` finds them.
+        place: eight numbers of `fit_place`, which position and size of a box add to the log odds.
     """
 
     method: str
@@ -125,7 +108,7 @@ class Calibrator:
     place: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        check_choice("method", self.method, _BUFFERS)
+        check_choice("method", self.method, ("none", *SCALERS))
         check_integer("classes", self.classes, low=2, high=10**9)
         if self.uniform is not None:
             check_open_share("uniform", self.uniform)
@@ -153,11 +136,9 @@ class Calibrator:
         """Calibrate logits or probabilities, (N, C), or confidences, (N,), array for array.
 
         Args:
-            logits: raw scores. Four or more rows that are all probabilities are refused.
-            probs: probabilities.
+            logits, probs: raw scores or probabilities of the classes.
             confidence: probabilities of the predicted classes, where the calibrator is of those.
-            boxes: corners x1 y1 x2 y2 as shares of the image, (N, 4), with the confidences of a
-                calibrator that reads them.
+            boxes: corners x1 y1 x2 y2 as shares of the image, (N, 4), for a calibrator with them.
             any_logits: accept logits that look like probabilities.
         """
         if (self.of == "confidence") != (confidence is not None):
@@ -169,11 +150,7 @@ class Calibrator:
         if confidence is not None:
             return like_input(self._of_confidence(confidence, boxes), confidence)
         name, given = given_scores(logits, probs)
-        rows = to_tensor(name, given)
-        if name == "logits" and not any_logits:
-            check_logit_values("logits", rows)
-        rows = rows.double()
-        (check_logits if name == "logits" else check_probabilities)(rows)
+        rows = _checked_rows(name, given, any_logits)
         if rows.ndim != 2 or rows.shape[1] != self.classes:
             raise ValueError(f"{name} must be (N, {self.classes}), got {tuple(rows.shape)}")
         if name == "logits":
@@ -199,10 +176,7 @@ class Calibrator:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of the file."""
-        buffers = {} if self.scaler is None else dict(self.scaler.named_buffers())
-        parameters = {
-            name: buffers[buffer].tolist() for name, buffer in _BUFFERS[self.method].items()
-        }
+        parameters = {} if self.scaler is None else _buffers(self.scaler)
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -210,7 +184,7 @@ class Calibrator:
             "classes": self.classes,
             "uniform": self.uniform,
             "smoothing": self.smoothing,
-            "parameters": parameters,
+            "parameters": {name: each.tolist() for name, each in parameters.items()},
             **({"of": self.of, "place": self.place} if self.of == "confidence" else {}),
             "report": self.report,
         }
@@ -220,6 +194,11 @@ class Calibrator:
         from sfumato._core.files import write_json  # it imports yaml, which a leaf must not
 
         write_json(Path(path), self.to_dict())
+
+
+def _buffers(scaler: Scaler) -> dict[str, Tensor]:
+    """The fitted numbers by their names in the file."""
+    return {name.lstrip("_"): each for name, each in scaler.named_buffers(recurse=False)}
 
 
 def load_calibrator(path: str | Path) -> Calibrator:
@@ -251,23 +230,25 @@ def _from_dict(content: Any) -> Calibrator:
         method,
         _field(fields, "classes"),
         None,
-        _number(fields, "uniform", optional=True),
-        _number(fields, "smoothing") or 0.0,
+        _field(fields, "uniform"),
+        _field(fields, "smoothing"),
         dict(_mapping("report", fields.get("report", {}))),
         fields.get("of", "classes"),
         None if fields.get("place") is None else _array("place", fields["place"]).tolist(),
     )
     parameters = _mapping("parameters", _field(fields, "parameters"))
-    if set(parameters) != set(_BUFFERS[method]):
+    scaler = None if method == "none" else SCALERS[method]()
+    buffers = {} if scaler is None else _buffers(scaler)
+    if set(parameters) != set(buffers):
         raise ValueError(
-            f"parameters of {method} must be {list(_BUFFERS[method])}, got "
-            f"{_short(list(parameters))}"
+            f"parameters of {method} must be {list(buffers)}, got {_short(list(parameters))}"
         )
-    if method != "none":
-        values = {name: _array(name, parameters[name]) for name in parameters}
-        _CHECKS[method](values, found.classes)
-        found.scaler = SCALERS[method]()
-        found.scaler.load_state_dict({_BUFFERS[method][name]: values[name] for name in values})
+    if scaler is not None:
+        values = {name: _array(name, value) for name, value in parameters.items()}
+        _check_parameters(method, values, found.classes)
+        names = [name for name, _ in scaler.named_buffers(recurse=False)]
+        scaler.load_state_dict({name: values[name.lstrip("_")] for name in names})
+        found.scaler = scaler
     return found
 
 
@@ -281,14 +262,6 @@ def _mapping(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{name} must be an object, got {_short(value)}")
     return value
-
-
-def _number(fields: Mapping[str, Any], name: str, *, optional: bool = False) -> float | None:
-    value = _field(fields, name)
-    if value is None and optional:
-        return None
-    check_number(name, value, low=-_HIGHEST_PARAMETER, high=_HIGHEST_PARAMETER)
-    return float(value)
 
 
 def _array(name: str, value: Any) -> Tensor:
@@ -308,9 +281,66 @@ def _array(name: str, value: Any) -> Tensor:
         raise ValueError(f"{name} must have rows of one length, got {_short(value)}") from None
 
 
-def _check_shape(name: str, value: Tensor, *shape: int) -> None:
-    if tuple(value.shape) != shape:
-        raise ValueError(f"{name} must have the shape {shape}, got {tuple(value.shape)}")
+class _Form(NamedTuple):
+    """What an array of a file may be: C stands for the classes, K for the points of a curve."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    low: float = -math.inf
+    high: float = math.inf
+    never_falls: bool = False
+
+
+def _curve(name: str, points: str = "K") -> _Form:
+    return _Form(name, ("C", points), 0.0, 1.0, never_falls=True)
+
+
+# The last axis of the first one says what K is.
+_LOGISTIC = (
+    _Form("slopes", ("C", "K"), low=0.0),
+    _Form("knots", ("C", "K-1"), never_falls=True),
+    _Form("bias", ("C", 1)),
+)
+_FORMS: dict[str, tuple[_Form, ...]] = {
+    "temperature": (_Form("temperature", (), LOWEST, HIGHEST),),
+    "spline": (_Form("knots", ("K",), never_falls=True), _Form("slopes", ("K",))),
+    "vector": (_Form("scale", ("C",)), _Form("bias", ("C",))),
+    "logistic": _LOGISTIC,
+    "logistic_spline": _LOGISTIC,
+    "beta": (_Form("coefficients", ("C", 3)),),
+    "histogram": (_Form("found", ("C", "K"), 0.0, 1.0), _curve("edges", "K-1")),
+    "isotonic": (_curve("stated"), _curve("found")),
+    "venn_abers": (_curve("scores"), _curve("lower", "K+1"), _curve("upper", "K+1")),
+    "matrix": (
+        _Form("temperature", (1,), LOWEST, HIGHEST),
+        _Form("weight", ("C", "C")),
+        _Form("bias", ("C",)),
+    ),
+}
+
+
+def _check_parameters(method: str, found: dict[str, Tensor], classes: int) -> None:
+    """Raise unless the parameters of a method have their shapes, ranges and relations."""
+    points = max(*found[_FORMS[method][0].name].shape[-1:], 1, 1)
+    sizes = {"C": classes, "K": points, "K-1": points - 1, "K+1": points + 1}
+    for form in _FORMS[method]:
+        name, value = form.name, found[form.name]
+        shape = tuple(each if isinstance(each, int) else sizes[each] for each in form.shape)
+        if tuple(value.shape) != shape:
+            raise ValueError(f"{name} must have the shape {shape}, got {tuple(value.shape)}")
+        _check_range(name, value, form.low, form.high)
+        if form.never_falls and not bool((value.diff() >= 0).all()):
+            raise ValueError(f"{name} must not fall along a row")
+    if method == "beta":
+        _check_range("coefficients", found["coefficients"][:, :2], 0.0, math.inf)
+    elif method == "venn_abers" and not bool((found["lower"] <= found["upper"]).all()):
+        raise ValueError("lower must not be above upper")
+    elif method == "spline":
+        knots, slopes = found["knots"], found["slopes"]
+        if float(knots[0]) != 0 or not bool((knots.diff() > 0).all()):
+            raise ValueError(f"knots must rise from 0, got {_short(knots.tolist())}")
+        if not bool((slopes > 0).all()):
+            raise ValueError(f"slopes must be positive, got {float(slopes.min()):g}")
 
 
 def _check_range(name: str, value: Tensor, low: float, high: float) -> None:
@@ -319,97 +349,18 @@ def _check_range(name: str, value: Tensor, low: float, high: float) -> None:
         raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {float(worst):g}")
 
 
-def _check_temperature(found: dict[str, Tensor], classes: int) -> None:
-    _check_shape("temperature", found["temperature"])
-    _check_range("temperature", found["temperature"], LOWEST, HIGHEST)
-
-
-def _check_spline(found: dict[str, Tensor], classes: int) -> None:
-    knots, slopes = found["knots"], found["slopes"]
-    if knots.ndim != 1 or not len(knots):
-        raise ValueError(f"knots must be a list of numbers, got the shape {tuple(knots.shape)}")
-    if float(knots[0]) != 0 or not bool((knots.diff() > 0).all()):
-        raise ValueError(f"knots must rise from 0, got {_short(knots.tolist())}")
-    _check_shape("slopes", slopes, len(knots))
-    if not bool((slopes > 0).all()):
-        raise ValueError(f"slopes must be positive, got {float(slopes.min()):g}")
-
-
-def _check_vector(found: dict[str, Tensor], classes: int) -> None:
-    for name in ("scale", "bias"):
-        _check_shape(name, found[name], classes)
-
-
-def _check_points(found: dict[str, Tensor], name: str, *shape: int, high: float = 1.0) -> None:
-    """Numbers for each class that never fall and lie in [0, 1], or anywhere."""
-    _check_shape(name, found[name], *shape)
-    _check_range(name, found[name], 0.0 if high == 1 else -high, high)
-    if not bool((found[name].diff(dim=1) >= 0).all()):
-        raise ValueError(f"{name} must not fall along a row")
-
-
-def _points(values: Tensor) -> int:
-    return values.shape[1] if values.ndim == 2 else 0
-
-
-def _check_isotonic(found: dict[str, Tensor], classes: int) -> None:
-    for name in ("stated", "found"):
-        _check_points(found, name, classes, max(_points(found["stated"]), 1))
-
-
-def _check_histogram(found: dict[str, Tensor], classes: int) -> None:
-    bins = max(_points(found["found"]), 1)
-    _check_points(found, "edges", classes, bins - 1)
-    _check_shape("found", found["found"], classes, bins)
-    _check_range("found", found["found"], 0.0, 1.0)
-
-
-def _check_venn_abers(found: dict[str, Tensor], classes: int) -> None:
-    known = max(_points(found["scores"]), 1)
-    _check_points(found, "scores", classes, known)
-    for name in ("lower", "upper"):
-        _check_points(found, name, classes, known + 1)
-    if not bool((found["lower"] <= found["upper"]).all()):
-        raise ValueError("lower must not be above upper")
-
-
-def _check_logistic(found: dict[str, Tensor], classes: int) -> None:
-    pieces = max(_points(found["slopes"]), 1)
-    _check_shape("slopes", found["slopes"], classes, pieces)
-    _check_range("slopes", found["slopes"], 0.0, _HIGHEST_PARAMETER)
-    _check_points(found, "knots", classes, pieces - 1, high=_HIGHEST_PARAMETER)
-    _check_shape("bias", found["bias"], classes, 1)
-
-
-def _check_beta(found: dict[str, Tensor], classes: int) -> None:
-    _check_shape("coefficients", found["coefficients"], classes, 3)
-    _check_range("coefficients", found["coefficients"][:, :2], 0.0, _HIGHEST_PARAMETER)
-
-
-def _check_matrix(found: dict[str, Tensor], classes: int) -> None:
-    _check_shape("temperature", found["temperature"], 1)
-    _check_range("temperature", found["temperature"], LOWEST, HIGHEST)
-    _check_shape("weight", found["weight"], classes, classes)
-    _check_shape("bias", found["bias"], classes)
-
-
-_CHECKS: dict[str, Callable[[dict[str, Tensor], int], None]] = {
-    "temperature": _check_temperature,
-    "spline": _check_spline,
-    "vector": _check_vector,
-    "logistic": _check_logistic,
-    "logistic_spline": _check_logistic,
-    "beta": _check_beta,
-    "histogram": _check_histogram,
-    "isotonic": _check_isotonic,
-    "venn_abers": _check_venn_abers,
-    "matrix": _check_matrix,
-}
-
-
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _checked_rows(name: str, given: Any, any_logits: bool) -> Tensor:
+    rows = to_tensor(name, given)
+    if name == "logits" and not any_logits:
+        check_logit_values("logits", rows)
+    rows = rows.double()
+    (check_logits if name == "logits" else check_probabilities)(rows)
+    return rows
 
 
 def log_probabilities(probs: Tensor, uniform: float | None) -> Tensor:
@@ -486,28 +437,25 @@ def choose_calibrator(
 ) -> Calibrator:
     """Fit every method by cross-validation and return the one to use, fitted on everything.
 
-    The best is the one of least negative log-likelihood on the parts that it was not fitted on; a
-    simpler one (in the order of `methods` below) is taken where the best is not better than it by
-    more than one standard error of the paired difference. It is "none" where nothing is better than
-    nothing, so the likelihood of the held-out data never becomes worse.
+    The best has the least negative log-likelihood on the folds that it was not fitted on. A simpler
+    one (in the order of `methods`) is taken where the best is not better by more than one standard
+    error of the paired difference. "none" is always a candidate, so the likelihood of the held-out
+    data never becomes worse.
 
     Args:
-        probs: probabilities, (N, C); give either these, `logits` or `confidence`.
+        probs, logits: probabilities or raw scores, (N, C); give one of the two, or `confidence`.
         target: class indices, (N,).
-        logits: raw scores, (N, C).
         confidence: probability of the predicted class, (N,), where nothing else is known; the
             calibrator then maps confidences.
         correct: whether each of those predictions was right, (N,).
-        boxes: corners x1 y1 x2 y2 of detections as shares of their image, (N, 4), beside their
+        boxes: corners x1 y1 x2 y2 of detections as shares of their image, (N, 4), with their
             confidences: adds "logistic_by_place", which reads confidence, position and size.
         methods: which to try, of "temperature", "logistic", "beta", "spline", "logistic_spline",
             "vector", "histogram", "isotonic", "venn_abers", "matrix". None tries temperature,
             spline, vector, isotonic and matrix; of confidences logistic, beta, logistic_spline and
             isotonic.
-        folds: parts of the cross-validation.
-        seed: of the parts.
-        any_logits: accept logits that look like probabilities (rows that are not negative and sum
-            to 1), which are refused otherwise.
+        folds, seed: number of folds of the cross-validation, and their seed.
+        any_logits: accept logits that look like probabilities.
         sample_weight: how often each sample counts, (N,).
 
     Returns:
@@ -525,11 +473,12 @@ def choose_calibrator(
     if confidence is None:
         if correct is not None or boxes is not None:
             raise ValueError("correct and boxes go with confidence=: give it, or leave them out")
-        held = _held(target, probs, logits, any_logits, sample_weight)
+        held = _held(target, probs, logits, any_logits)
     else:
         if target is not None or probs is not None or logits is not None:
             raise ValueError("confidence= goes with correct=, without target, probs and logits")
-        held = _held_confidence(confidence, correct, boxes, sample_weight)
+        held = _held_confidence(confidence, correct, boxes)
+    held = _weighed(held, sample_weight)
     tried, skipped = _possible(methods, held)
     losses, confidences = _cross_validate(held, tried, folds, seed)
     table = {name: _row(losses, name, confidences[name], held) for name in losses}
@@ -545,46 +494,40 @@ def choose_calibrator(
         "folds": folds,
         "table": table,
         "skipped": skipped,
-        "zero_labels": _zero_labels(held),
+        "zero_labels": int((_own(held.values, held.labels) == 0).sum()) if held.are_probs else 0,
         "warnings": messages,
     }
     return found
 
 
-def _held_confidence(confidence: Any, correct: Any, boxes: Any, sample_weight: Any) -> Held:
+def _held_confidence(confidence: Any, correct: Any, boxes: Any) -> Held:
     """Wrong and right as two classes, of which the second has the confidence."""
     if correct is None:
         raise ValueError("correct must be given with confidence, got None")
     scores = to_scores("confidence", confidence)
     labels = to_outcomes("correct", correct, len(scores)).to(scores.device).long()
     corners = None if boxes is None else to_boxes(boxes, len(scores)).to(scores.device)
-    _check_size(len(scores))
-    weight = row_weights(sample_weight, labels, -1)
-    held = Held(wrong_and_right(scores), labels, True, weight, "confidence", corners)
-    return held if weight is None else held.take(weight > 0)
+    return Held(wrong_and_right(scores), labels, True, None, "confidence", corners)
 
 
-def _check_size(samples: int) -> None:
-    if samples < LEAST_SAMPLES:
-        raise ValueError(f"at least {LEAST_SAMPLES} samples are needed to choose, got {samples}")
-
-
-def _held(target: Any, probs: Any, logits: Any, any_logits: bool, sample_weight: Any) -> Held:
+def _held(target: Any, probs: Any, logits: Any, any_logits: bool) -> Held:
     name, given = given_scores(logits, probs)
-    scores = to_tensor(name, given)
-    if name == "logits" and not any_logits:
-        check_logit_values("logits", scores)
-    values = scores.double()
+    values = _checked_rows(name, given, any_logits)
     if values.ndim != 2 or values.shape[1] < 2:
         raise ValueError(f"{name} must be (N, C) with C >= 2, got {tuple(values.shape)}")
-    (check_probabilities if logits is None else check_logits)(values)
     if not bool(values.isfinite().all()):
         raise ValueError(f"{name} must be finite")
-    _check_size(len(values))
     labels = to_labels("target", target, *values.shape).to(values.device)
-    weight = row_weights(sample_weight, labels, -1)
-    held = Held(values if logits is None else values.log_softmax(1), labels, logits is None, weight)
-    return held if weight is None else held.take(weight > 0)
+    return Held(values if logits is None else values.log_softmax(1), labels, logits is None)
+
+
+def _weighed(held: Held, sample_weight: Any) -> Held:
+    """The samples that count, of which there must be enough."""
+    if len(held.labels) < LEAST_SAMPLES:
+        got = len(held.labels)
+        raise ValueError(f"at least {LEAST_SAMPLES} samples are needed to choose, got {got}")
+    weight = row_weights(sample_weight, held.labels, -1)
+    return held if weight is None else held._replace(weight=weight).take(weight > 0)
 
 
 def _possible(methods: Sequence[str] | None, held: Held) -> tuple[list[str], dict[str, str]]:
@@ -621,38 +564,31 @@ def _prepare(held: Held) -> Prepared:
         return Prepared(held.values, None, [])
     if bool((held.values > 0).all()):
         return Prepared(log_probabilities(held.values, None), None, [])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        uniform = (
-            UniformMixture(free_temperature=True)
-            .fit(probs=held.values, target=held.labels, sample_weight=held.weight)
-            .amount
-        )
-    messages = [str(each.message) for each in caught]
+    mixture = UniformMixture(free_temperature=True)
+    messages = fit_quietly(lambda: mixture.fit(held.values, held.labels, sample_weight=held.weight))
+    uniform = mixture.amount
     return Prepared(log_probabilities(held.values, uniform), uniform, messages)
 
 
 def _fit(method: str, held: Held, prepared: Prepared) -> tuple[Calibrator, list[str]]:
     """The calibrator of a method, and what the fit warned of."""
-    found = Calibrator("none", held.values.shape[1], of=held.of)
+    classes = held.values.shape[1]
     if method == "none":
-        return found, prepared.messages
+        return Calibrator(method, classes, of=held.of), prepared.messages
     log_probs, place = prepared.log_probs, None
     if method == BY_PLACE and held.boxes is not None:
         place = fit_place(log_probs, held.labels == 1, held.boxes, held.weight).tolist()
         log_probs, method = with_place(log_probs, held.boxes, place), "logistic"
     scaler = SCALERS[method]()
-    messages = prepared.messages + fit_quietly(scaler, log_probs, held.labels, held.weight)
+    messages = fit_quietly(
+        lambda: scaler.fit(logits=log_probs, target=held.labels, sample_weight=held.weight)
+    )
     # Their curves end at 0: what was never seen would be ruled out.
     smoothing = 1 / (held.size + 1) if method in ("isotonic", "histogram") else 0.0
-    return replace(
-        found,
-        method=method,
-        scaler=scaler,
-        uniform=prepared.uniform,
-        smoothing=smoothing,
-        place=place,
-    ), messages
+    found = Calibrator(
+        method, classes, scaler, prepared.uniform, smoothing, of=held.of, place=place
+    )
+    return found, prepared.messages + messages
 
 
 def _fit_harmless(method: str, held: Held, prepared: Prepared) -> tuple[Calibrator, list[str]]:
@@ -759,10 +695,3 @@ def _choose(table: dict[str, dict[str, float]]) -> tuple[str, str]:
         f"{value}, {without}; {best} with {table[best]['nll']:.4f} is not better by more than a "
         "standard error, and has more to go wrong"
     )
-
-
-def _zero_labels(held: Held) -> int:
-    """Labels that were given probability 0."""
-    if not held.are_probs:
-        return 0
-    return int((_own(held.values, held.labels) == 0).sum())

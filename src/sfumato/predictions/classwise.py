@@ -22,8 +22,9 @@ from sfumato._core.checks import (
     meeting,
     to_float64,
 )
-from sfumato.predictions.scalers import Scaler, classes_of, minimise
+from sfumato.predictions.scalers import Scaler, classes_of, minimise, stretches
 
+Arrays = tuple[Tensor, ...]
 _LARGEST_ODDS = 1e30  # stands for infinity, so that a slope of 0 gives no NaN
 
 
@@ -31,8 +32,7 @@ class ClasswiseScaler(Scaler):
     """Base: `fit_class` fits the numbers of one class, `map_classes` maps the scores of all.
 
     Scores are (C, M), in double precision: probabilities, or log p and log(1 - p) as (2, C, M)
-    where `uses_odds`. The call gives log p (minus infinity where p is 0), which serves as logits:
-    softmax gives p back.
+    where `uses_odds`. The call gives log p, minus infinity where p is 0, which serves as logits.
     """
 
     arrays: tuple[str, ...]
@@ -43,19 +43,14 @@ class ClasswiseScaler(Scaler):
         self.expect_arrays(*self.arrays)
 
     def fit_rows(self, rows: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
-        """Fit the map of each class on held-out logits."""
-        scores = self._scores(rows.T)
-        fitted = [
-            self.fit_class(scores[..., c, :], labels == c, weight) for c in range(rows.shape[1])
-        ]
+        scores = self._scores(rows.T).unbind(-2)
+        fitted = [self.fit_class(each, labels == c, weight) for c, each in enumerate(scores)]
         # Classes have different numbers of points; repeating the last one changes no value.
         for name, values in zip(self.arrays, zip(*fitted, strict=True), strict=True):
             longest = max(len(each) for each in values)
             setattr(self, name, torch.stack([_padded(each, longest) for each in values]).to(rows))
 
-    def fit_class(
-        self, scores: Tensor, positive: Tensor, weight: Tensor | None
-    ) -> tuple[Tensor, ...]:
+    def fit_class(self, scores: Tensor, positive: Tensor, weight: Tensor | None) -> Arrays:
         """The arrays of one class, of its scores (M,), as often as they were of that class."""
         raise NotImplementedError
 
@@ -139,8 +134,8 @@ class LogisticScaler(ClasswiseScaler):
 
         logit g_c = slope_c logit p_c + bias_c
 
-    Two numbers for each class, so tens of samples of each are enough. With more `pieces` the line
-    is bent at quantiles of the held-out log odds, and corrects any rising curve.
+    Two numbers for each class want tens of samples of each. With more `pieces` the line is bent at
+    quantiles of the held-out log odds, and corrects any rising curve.
 
     Args:
         pieces: stretches of the line, each with its own slope; fewer where scores coincide.
@@ -173,10 +168,7 @@ class LogisticScaler(ClasswiseScaler):
         check_number("penalty", penalty, low=0.0)
         self.pieces, self.penalty, self.platt = pieces, penalty, platt
 
-    def fit_class(
-        self, scores: Tensor, positive: Tensor, weight: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        """Slopes, knots and bias of one class."""
+    def fit_class(self, scores: Tensor, positive: Tensor, weight: Tensor | None) -> Arrays:
         odds = scores[0] - scores[1]
         target = targets_of_platt(positive, weight) if self.platt else positive.double()
         knots = odds.new_zeros(self.pieces - 1)
@@ -184,7 +176,7 @@ class LogisticScaler(ClasswiseScaler):
             shares = torch.linspace(0, 1, self.pieces + 1, dtype=odds.dtype, device=odds.device)
             inner = odds.quantile(shares[1:-1]).unique()
             knots = _padded(inner, self.pieces - 1)
-        features = _stretches(odds, knots)
+        features = stretches(odds, knots)
         line = logistic_regression(odds[:, None], target, weight, rising=1)
         if self.pieces == 1:
             return line[:1], knots, line[1:]
@@ -193,26 +185,12 @@ class LogisticScaler(ClasswiseScaler):
 
     def map_classes(self, scores: Tensor) -> Tensor:
         odds = scores[0] - scores[1]
-        parts = _stretches(odds, self.knots.to(odds)[:, None])
+        parts = stretches(odds, self.knots.to(odds)[:, None])
         line = (parts @ self.slopes.to(odds).unsqueeze(-1)).squeeze(-1)
         return (line + self.bias.to(odds)).sigmoid()
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, pieces={self.pieces}"
-
-
-def _stretches(odds: Tensor, knots: Tensor) -> Tensor:
-    """How far each value goes along each stretch, (..., J); the last has no end.
-
-    Up to the first knot that is the value itself.
-    """
-    if not knots.shape[-1]:
-        return odds.unsqueeze(-1)
-    ends = knots.expand(*odds.shape, -1)
-    upper = torch.cat([ends[..., 1:], torch.full_like(ends[..., :1], torch.inf)], -1)
-    first = torch.minimum(odds.unsqueeze(-1), ends[..., :1])
-    later = torch.maximum(torch.minimum(odds.unsqueeze(-1), upper), ends) - ends
-    return torch.cat([first, later], -1)
 
 
 def _fit_bends(
@@ -264,10 +242,7 @@ class BetaScaler(ClasswiseScaler):
         super().__init__()
         self.platt = platt
 
-    def fit_class(
-        self, scores: Tensor, positive: Tensor, weight: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        """Coefficients a, b and c of one class."""
+    def fit_class(self, scores: Tensor, positive: Tensor, weight: Tensor | None) -> Arrays:
         target = targets_of_platt(positive, weight) if self.platt else positive.double()
         features = torch.stack([scores[0], -scores[1]], 1)
         return (logistic_regression(features, target, weight, rising=2),)
@@ -280,8 +255,7 @@ class BetaScaler(ClasswiseScaler):
 class HistogramScaler(ClasswiseScaler):
     """Gives each class the share that it had in the bin of its probability: histogram binning.
 
-    A bin that was empty in the fit has its centre. Where no bin of a sample ever held its class the
-    classes share the probability equally.
+    A bin that was empty in the fit has its centre. Where no class has a share, all have the same.
 
     Args:
         num_bins: bins of each class.
@@ -307,10 +281,7 @@ class HistogramScaler(ClasswiseScaler):
         check_choice("binning", binning, ("width", "mass"))
         self.num_bins, self.binning = num_bins, binning
 
-    def fit_class(
-        self, scores: Tensor, positive: Tensor, weight: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        """Edges and shares of one class."""
+    def fit_class(self, scores: Tensor, positive: Tensor, weight: Tensor | None) -> Arrays:
         ends = torch.linspace(0, 1, self.num_bins + 1, dtype=scores.dtype, device=scores.device)
         if self.binning == "mass":
             ends[1:-1] = weighted_quantile(scores, ends[1:-1], weight)
@@ -343,11 +314,9 @@ class IsotonicScaler(ClasswiseScaler):
     """Maps the probability of each class by a monotone curve of its own, then normalises.
 
     p_c <- g_c(p_c) / sum_k g_k(p_k), g_c the non-decreasing curve nearest (least squares) to
-    "is it class c?" over the held-out p_c. It fits any shape of miscalibration but needs hundreds
-    of samples per class, and it can change the predicted class. Where all g_c are 0 the classes
-    share the probability equally.
-
-    `fit` needs scikit-learn; a fitted or loaded scaler does not.
+    "is it class c?" over the held-out p_c. It fits any shape of miscalibration with hundreds of
+    samples per class, and can change the predicted class. Where all g_c are 0 the classes share the
+    probability equally. `fit` needs scikit-learn; a fitted or loaded scaler does not.
 
     Example:
         >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
@@ -363,10 +332,7 @@ class IsotonicScaler(ClasswiseScaler):
     stated: Tensor  # (C, K) abscissae of the curves, each padded with its last point
     found: Tensor  # (C, K) ordinates
 
-    def fit_class(
-        self, scores: Tensor, positive: Tensor, weight: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        """Points of the curve of one class."""
+    def fit_class(self, scores: Tensor, positive: Tensor, weight: Tensor | None) -> Arrays:
         try:
             from sklearn.isotonic import IsotonicRegression
         except ImportError as error:
@@ -397,14 +363,11 @@ def _interpolate(x: Tensor, stated: Tensor, found: Tensor) -> Tensor:
 class VennAbersScaler(ClasswiseScaler):
     """Gives each class two probabilities, one of which is calibrated, and their mean: Venn-Abers.
 
-    p_0 and p_1 of a score are the values there of two isotonic regressions of the held-out
-    samples with that score added, once as a sample of another class and once as one of this class.
-    The label agrees with one of them, and the probabilities of that one are calibrated exactly,
-    whatever the model and however few the samples. Their distance says how much is not known.
+    p_0 and p_1 are the values of two isotonic regressions of the held-out samples with that score
+    added, once as another class and once as this class. The probabilities of the one that the label
+    agrees with are calibrated exactly, whatever the model and however few the samples.
 
         g_c = p_1 / (1 - p_0 + p_1)
-
-    `predict_interval` gives p_0 and p_1.
 
     Example:
         >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
@@ -423,10 +386,7 @@ class VennAbersScaler(ClasswiseScaler):
     lower: Tensor  # (C, K + 1): p_0 from the score k on is lower[k + 1], before the first lower[0]
     upper: Tensor  # (C, K + 1): p_1 up to the score k is upper[k], beyond the last upper[K]
 
-    def fit_class(
-        self, scores: Tensor, positive: Tensor, weight: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        """Scores at which either probability changes, and the probabilities between."""
+    def fit_class(self, scores: Tensor, positive: Tensor, weight: Tensor | None) -> Arrays:
         counted = torch.ones_like(scores) if weight is None else weight
         known, place = scores.unique(return_inverse=True)
         count, hits = (
@@ -465,8 +425,8 @@ def _raised(count: Tensor, hits: Tensor) -> Tensor:
     """Isotonic regression at each score with one positive sample more at that score, (K,).
 
     It is the slope of the greatest convex minorant of the summed (count, hits), whose points left
-    of the score lie one lower and one further left. One score further one point more has moved:
-    where it is now below the line, it is the new corner from which the line goes on.
+    of the score lie one lower and one further left. A moved point that is below the line is the new
+    corner from which the line goes on.
     """
     across, up = (torch.cat([each.new_zeros(1), each.cumsum(0)]).numpy() for each in (count, hits))
     corner, slope, found = (-1.0, -1.0), 0.0, []

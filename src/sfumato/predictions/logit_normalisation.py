@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import KeepsPrecision, check_logit_values, check_number, to_tensor
-from sfumato.predictions.scalers import NOT_FITTED, check_logits, held_out_rows, remember_fit
+from sfumato.predictions.scalers import NOT_FITTED, check_logits, held_out_rows
 
 ORDERS = tuple(float(order) for order in range(10))
 _SOFTMAX = -1.0  # stored in place of an order where softmax ranks best
@@ -24,15 +24,12 @@ def normalise_logits(logits: Tensor, *, order: float) -> Tensor:
     """Centred logits divided by their p-norm; their maximum is the confidence.
 
     z' = (z - mean(z)) / ||z - mean(z)||_p. Label smoothing holds the largest logit down most where
-    the prediction is right, so the maximum softmax probability ranks right and wrong predictions
-    badly; the norm of the logits carries what was lost.
+    the prediction is right, so the maximum softmax ranks predictions badly; the norm carries what
+    was lost.
 
     Args:
-        logits: (N, C) or (N, C, d1, ...).
+        logits: (N, C) or (N, C, d1, ...), and so is the result; where they are all equal it is 0.
         order: p of the norm; 0 centres only.
-
-    Shape:
-        like `logits`; logits that are all equal give zeros.
 
     Example:
         >>> normalise_logits(torch.tensor([[5.0, 1.0, 0.0]]), order=2)
@@ -68,9 +65,6 @@ class LogitNormaliser(KeepsPrecision):
     Args:
         order: p of the norm, to use without `fit`; see `normalise_logits`.
 
-    Shape:
-        logits: (N, C) or (N, C, d1, ...); target: class indices (N, d1, ...).
-
     Example:
         >>> scorer = LogitNormaliser(order=2)
         >>> scorer.confidence(torch.tensor([[5.0, 1.0, 0.0], [5.0, 4.0, 0.0]]))
@@ -91,7 +85,7 @@ class LogitNormaliser(KeepsPrecision):
         self._known_order = math.nan if order is None else float(order)
         value = torch.tensor(self._known_order, dtype=torch.float64, device="cpu")
         self.register_buffer("_order", value)
-        self.register_load_state_dict_post_hook(remember_fit)
+        self.register_load_state_dict_post_hook(LogitNormaliser._note_order)
 
     @property
     def order(self) -> float | None:
@@ -113,8 +107,7 @@ class LogitNormaliser(KeepsPrecision):
         """Find the order on held-out logits; returns itself. The softmax wins among equals.
 
         Args:
-            logits: raw scores, (N, C, ...).
-            target: class indices, (N, ...).
+            logits, target: raw scores, (N, C, ...), and class indices, (N, ...).
             ignore_index: label of entries that count for nothing.
             any_logits: accept logits that look like probabilities.
         """
@@ -126,12 +119,10 @@ class LogitNormaliser(KeepsPrecision):
         wrong = (rows.argmax(1) != labels).double()
         # Two normalised classes are the same for every sample.
         orders = ORDERS if rows.shape[1] > 2 else (0.0,)
-        areas = [
-            float(_risk_coverage_area(_scores(rows, order).amax(1), wrong))
-            for order in (None, *orders)
-        ]
+        tried = (None, *orders)
+        areas = [float(_risk_coverage_area(_scores(rows, p).amax(1), wrong)) for p in tried]
         self._order.fill_((_SOFTMAX, *orders)[areas.index(min(areas))])
-        self.note_fit()
+        self._note_order()
         return self
 
     def forward(self, logits: Tensor) -> Tensor:
@@ -143,8 +134,7 @@ class LogitNormaliser(KeepsPrecision):
         """The largest score of each prediction, (N, ...)."""
         return self(logits).amax(1)
 
-    def note_fit(self) -> None:
-        """Take the order from the buffer; called where it may have changed."""
+    def _note_order(self, *_rest: Any) -> None:
         self._known_order = float(self._order)
 
     def extra_repr(self) -> str:

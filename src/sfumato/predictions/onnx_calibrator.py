@@ -44,8 +44,8 @@ def append_to_onnx(
 ) -> float | None:
     """Write a copy of an ONNX model that also gives calibrated probabilities.
 
-    The written model is loaded and run by onnxruntime, where that is installed, on random inputs; a
-    model that does not give the calibrator's probabilities is not kept.
+    onnxruntime, where it is installed, runs the written model on random inputs; a model that does
+    not give the calibrator's probabilities is not kept.
 
     Args:
         calibrator: what is appended.
@@ -57,8 +57,7 @@ def append_to_onnx(
         any_logits: accept logits that look like probabilities.
 
     Returns:
-        The largest difference between onnxruntime's probabilities and Python's; None without
-        onnxruntime.
+        The largest difference to Python's probabilities; None without onnxruntime.
     """
     check_choice("kind", kind, ("logits", "probs", "confidence"))
     onnx, path = _onnx(), Path(out)
@@ -112,9 +111,8 @@ def _load(onnx: Any, model: str | Path) -> Any:
         raise ValueError(f"{model}: onnx can't read it: {_one_line(error)}") from None
     if not loaded.graph.output:
         raise ValueError(f"{model}: is no ONNX model, or one without outputs")
-    opset = next(
-        (each.version for each in loaded.opset_import if each.domain in ("", "ai.onnx")), 0
-    )
+    opsets = {each.domain: each.version for each in loaded.opset_import}
+    opset = opsets.get("", opsets.get("ai.onnx", 0))
     if opset < _LEAST_OPSET:
         raise ValueError(
             f"{model} is of operator set {opset}, at least {_LEAST_OPSET} is needed: convert it "
@@ -137,25 +135,18 @@ def _source(onnx: Any, loaded: Any, model: str | Path, kind: Kind, output: str |
 
 
 def _check_output(onnx: Any, source: Any, model: str | Path, classes: int | None) -> None:
-    """Raise unless an output may be floating point (N, classes), as far as the file says.
-
-    Confidences, of None classes, have any shape.
-    """
+    """Raise unless an output may be floating point (N, classes); of None classes, any shape."""
     kinds = onnx.TensorProto
     allowed = (kinds.UNDEFINED, kinds.FLOAT, kinds.FLOAT16, kinds.DOUBLE, kinds.BFLOAT16)
     form = source.type.tensor_type
-    if (
-        source.type.WhichOneof("value") not in (None, "tensor_type")
-        or form.elem_type not in allowed
-    ):
+    is_tensor = source.type.WhichOneof("value") in (None, "tensor_type")
+    if not is_tensor or form.elem_type not in allowed:
         raise ValueError(f"{model}: output {source.name!r} must be a floating-point tensor")
-    if not form.HasField("shape"):
-        if classes is None:
-            raise ValueError(
-                f"{model}: output {source.name!r} has no shape; add it with onnx.shape_inference"
-            )
-        return
-    if classes is None:
+    if classes is None and not form.HasField("shape"):
+        raise ValueError(
+            f"{model}: output {source.name!r} has no shape; add it with onnx.shape_inference"
+        )
+    if classes is None or not form.HasField("shape"):
         return
     sizes = _sizes(source)
     if len(sizes) != 2 or sizes[1] not in (None, classes):
@@ -248,8 +239,10 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def calibrator_model(calibrator: Calibrator, kind: Kind) -> Any:
-    """The calibrator alone as an ONNX model with the input "scores"."""
+def largest_difference(calibrator: Calibrator, rows: Tensor, kind: Kind) -> float:
+    """Measure how far onnxruntime's probabilities of `rows` (N, C) are from Python's."""
+    import onnxruntime
+
     onnx = _onnx()
     shape: list[int | None] = [None] if kind == "confidence" else [None, calibrator.classes]
     nodes, constants, shown = calibrator_nodes(calibrator, "scores", kind, shape)
@@ -258,15 +251,9 @@ def calibrator_model(calibrator: Calibrator, kind: Kind) -> Any:
     opset = onnx.helper.make_opsetid("", _LEAST_OPSET)
     made = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
     onnx.checker.check_model(made)
-    return made
-
-
-def largest_difference(calibrator: Calibrator, rows: Tensor, kind: Kind) -> float:
-    """Measure how far onnxruntime's probabilities of `rows` (N, C) are from Python's."""
-    import onnxruntime
-
-    made = calibrator_model(calibrator, kind).SerializeToString()
-    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        made.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     single = rows.float().cpu().numpy()
     (found,) = session.run([OUTPUT], {"scores": single})
     return _compare(calibrator, single, found, kind, "the calibrator", True)
@@ -344,8 +331,7 @@ class _Graph:
         return self.add("Add", scaled, self.constant(found["bias"]))
 
     def _matrix(self, found: dict[str, Any], logits: str) -> str:
-        tempered = self.add("Div", logits, self.constant(found["temperature"]))
-        scaled = self.add("LogSoftmax", tempered, axis=1)
+        scaled = self.add("LogSoftmax", self._temperature(found, logits), axis=1)
         weight = self.constant(np.transpose(found["weight"]))
         return self.add("Add", self.add("MatMul", scaled, weight), self.constant(found["bias"]))
 

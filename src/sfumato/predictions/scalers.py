@@ -122,15 +122,6 @@ def along_classes(values: Tensor, logits: Tensor) -> Tensor:
     return meeting(values, logits).view(-1, *[1] * (logits.ndim - 2))
 
 
-def remember_fit(module: nn.Module, *_rest: Any) -> None:
-    """Load hook: let a module look at the numbers that it was just given.
-
-    What a call must know of a fit is kept as a plain value beside the buffers: export follows
-    tensors without their values, so `float(buffer)` would end it.
-    """
-    module.note_fit()  # type: ignore[operator]
-
-
 def adopt_shapes(
     module: nn.Module, state_dict: Mapping[str, Tensor], prefix: str, *_rest: Any
 ) -> None:
@@ -145,27 +136,23 @@ NOT_FITTED = "not fitted"  # in the representation of what `fit` completes
 
 
 class FittedNumbers(KeepsPrecision):
-    """Base of what has numbers of its own only after a fit: NaN in a buffer until then."""
+    """Base of what has numbers of its own only after a fit: empty buffers until then.
 
-    unknown: ClassVar[str]  # what a call before the fit is told
-    _numbers: str
-    _is_fitted = False
+    That they are empty is told by their shape, since export can't follow a look at their values.
+    """
 
-    def expect(self, name: str, *size: int) -> None:
-        """Make room for numbers that are not known yet."""
-        self._numbers = name
-        unknown = torch.full(size, math.nan, dtype=torch.float64, device="cpu")
-        self.register_buffer(name, unknown)
-        self.register_load_state_dict_post_hook(remember_fit)
+    fit_call = "fit(logits=..., target=...)"
 
-    def note_fit(self) -> None:
-        """Look whether the numbers are known; called where that may have changed."""
-        self._is_fitted = not bool(getattr(self, self._numbers).isnan().any())
+    def expect_arrays(self, *names: str) -> None:
+        """Make room for arrays whose shape the fit decides."""
+        for name in names:
+            self.register_buffer(name, torch.empty(0, dtype=torch.float64, device="cpu"))
+        self.register_load_state_dict_pre_hook(adopt_shapes)
 
-    def _fitted(self) -> Tensor:
-        if not self._is_fitted:
-            raise ValueError(self.unknown)
-        numbers: Tensor = getattr(self, self._numbers)
+    def known(self, what: str, numbers: Tensor) -> Tensor:
+        """Return the numbers; raises where the fit has not found them yet."""
+        if not numbers.numel():
+            raise ValueError(f"{what} not known yet: call {self.fit_call} first")
         return numbers
 
 
@@ -177,15 +164,13 @@ _START = 0.1
 class UniformMixture(FittedNumbers):
     """Mixes probabilities with the uniform distribution and takes the logarithm.
 
-    log((1 - a) p + a / C): finite also where p is 0, so that any scaler can go on from there. The
-    amount a is the one with which held-out labels are most likely; the order of the classes stays.
-    `fit` warns where labels had probability 0: no scaling corrects a model that rules out what
-    happens, it only learns how often that is.
+    log((1 - a) p + a / C) is finite also where p is 0, so that any scaler can go on from there. The
+    amount a makes held-out labels most likely; the order of the classes stays. `fit` warns where
+    labels had probability 0: no scaling corrects a model that rules out what happens.
 
     Args:
-        free_temperature: whether the likelihood is that after the best single temperature. True
-            is better, often by far, where a scaler with a temperature or a scale comes next; False
-            suits any use.
+        free_temperature: whether the likelihood is that after the best single temperature: better
+            where a scaler with a temperature or a scale comes next.
 
     Example:
         >>> probs, target = torch.tensor([[0.99, 0.01]] * 20), torch.tensor([0] * 16 + [1] * 4)
@@ -193,22 +178,22 @@ class UniformMixture(FittedNumbers):
         >>> mixture(torch.tensor([[1.0, 0.0]])).isfinite().all()
         tensor(True)
 
-    Differs: ensemble temperature scaling (Zhang et al. 2020) mixes after the temperature, whose own
-    fit the zeros have spoilt by then.
+    Differs: ensemble temperature scaling (Zhang et al. 2020) mixes after the temperature, which the
+    zeros have spoilt by then.
     """
 
-    unknown = "the amount is not known yet: call fit(probs, target) first"
+    fit_call = "fit(probs, target)"
     _amount: Tensor
 
     def __init__(self, *, free_temperature: bool = False) -> None:
         super().__init__()
         self.free_temperature = free_temperature
-        self.expect("_amount")
+        self.expect_arrays("_amount")
 
     @property
     def amount(self) -> float:
         """The fitted share a of the uniform distribution, in [1e-6, 0.99]."""
-        return float(self._fitted())
+        return float(self.known("the amount is", self._amount))
 
     def fit(
         self, probs: Tensor, target: Tensor, *, ignore_index: int = -100, sample_weight: Any = None
@@ -232,16 +217,15 @@ class UniformMixture(FittedNumbers):
                 "not found a best value; don't rely on it",
                 stacklevel=2,
             )
-        self._amount.fill_(amount)
-        self.note_fit()
+        self._amount = self._amount.new_tensor(amount)
         return self
 
     def forward(self, probs: Tensor) -> Tensor:
         """Log probabilities, which serve as logits."""
-        return mixed_logarithm(probs, meeting(self._fitted(), probs))
+        return mixed_logarithm(probs, meeting(self.known("the amount is", self._amount), probs))
 
     def extra_repr(self) -> str:
-        amount = f"amount={self.amount:.4g}" if self._is_fitted else NOT_FITTED
+        amount = f"amount={self.amount:.4g}" if self._amount.numel() else NOT_FITTED
         return f"{amount}, free_temperature=True" if self.free_temperature else amount
 
 
@@ -271,17 +255,16 @@ def _fit_amount(
 SMALLEST = 1e-12  # of a probability whose logarithm is taken, where none was 0 in the fit
 
 
-class Scaler(KeepsPrecision):
+class Scaler(FittedNumbers):
     """Base of the scalers: subclasses say in `fit_rows` how they fit, in `forward` what they do.
 
     Tensors, arrays and lists alike: `fit(probs, target)` or `fit(logits=..., target=...)`, then
     `predict_proba(probs=...)` or `predict_proba(logits=...)`. The module itself is called on logits
-    (N, C, ...). Logits that are probabilities (no entry negative, every row sums to 1) are refused
-    from four rows on, unless `fit` was told `any_logits=True`.
+    (N, C, ...). Logits that are probabilities are refused from four rows on, unless `fit` was told
+    `any_logits=True`.
 
-    The logarithm of probabilities serves as logits. Where any of them is exactly 0, a fitted share
-    of the uniform distribution is mixed in first (`mixture`), because the logarithm of 0 would
-    decide the whole fit.
+    The logarithm of probabilities serves as logits. Where any is exactly 0, a fitted share of the
+    uniform distribution is mixed in first (`mixture`).
     """
 
     mixture: UniformMixture | None
@@ -305,10 +288,8 @@ class Scaler(KeepsPrecision):
         """Fit on held-out probabilities or logits, and their labels; returns itself.
 
         Args:
-            probs: probabilities, (N, C, ...), as `predict_proba` of scikit-learn and `MCDropout`
-                give them; give either these or `logits`.
+            probs, logits: probabilities or raw scores, (N, C, ...); give one of the two.
             target: class indices, (N, ...).
-            logits: raw scores, (N, C, ...).
             ignore_index: label of entries that count for nothing.
             any_logits: accept logits that look like probabilities, here and in later calls.
             sample_weight: how often each sample counts, (N,); a whole number does what as many
@@ -323,12 +304,8 @@ class Scaler(KeepsPrecision):
             rows = _probabilities(rows)
             # The logarithm of a zero would decide the whole fit, so zeros are mixed away first.
             if not bool((rows > 0).all()):
-                mixture = UniformMixture(free_temperature=True)
-                self.mixture = mixture.fit(
-                    probs=rows,
-                    target=target,
-                    ignore_index=ignore_index,
-                    sample_weight=sample_weight,
+                self.mixture = UniformMixture(free_temperature=True).fit(
+                    rows, target, ignore_index=ignore_index, sample_weight=sample_weight
                 )
             rows = self._logarithm(rows)
         elif not any_logits:
@@ -357,12 +334,6 @@ class Scaler(KeepsPrecision):
         rows = to_tensor(name, given)
         return rows if name == "logits" else self._logarithm(_probabilities(rows)), given
 
-    def expect_arrays(self, *names: str) -> None:
-        """Make room for arrays whose shape the fit decides."""
-        for name in names:
-            self.register_buffer(name, torch.empty(0, dtype=torch.float64, device="cpu"))
-        self.register_load_state_dict_pre_hook(adopt_shapes)
-
     def check_input(self, logits: Tensor) -> None:
         """Raise unless `logits` (N, C, ...) are floating point, and no probabilities."""
         check_logits(logits)
@@ -372,9 +343,7 @@ class Scaler(KeepsPrecision):
     def check_fitted(self, name: str, value: Tensor, logits: Tensor) -> None:
         """Raise unless the per-class buffer `value` (C, ...) is fitted and matches `logits`."""
         self.check_input(logits)
-        if not value.numel():
-            raise ValueError(f"the {name} is not known yet: call fit(logits=..., target=...) first")
-        if len(value) != logits.shape[1]:
+        if len(self.known(f"the {name} is", value)) != logits.shape[1]:
             raise ValueError(
                 f"logits must have the {len(value)} classes of the fit, got {tuple(logits.shape)}"
             )
@@ -399,24 +368,22 @@ def _expect_mixture(module: nn.Module, state_dict: Any, prefix: str, *_rest: Any
     setattr(module, "mixture", mixture)  # noqa: B010 (a Module has no such attribute)
 
 
-def fit_quietly(
-    scaler: Scaler, logits: Tensor, target: Tensor, sample_weight: Tensor | None = None
-) -> list[str]:
+def fit_quietly(fit: Callable[[], object]) -> list[str]:
     """Fit, and return what the fit warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        scaler.fit(logits=logits, target=target, sample_weight=sample_weight)
+        fit()
     return [str(each.message) for each in caught]
 
 
 GRID = torch.arange(1, 101) / 10  # 0.1, 0.2, ... 10.0, the papers' grid
 
 
-class TemperatureScaler(Scaler, FittedNumbers):
+class TemperatureScaler(Scaler):
     """Divides logits by a temperature fitted on held-out predictions.
 
-    Ranking and argmax of the classes never change; only how sure the prediction is. Fit on
-    validation data: on the training set the network is right about nearly everything.
+    The ranking of the classes never changes. Fit on validation data: on the training set the
+    network is right about nearly everything.
 
     Args:
         method: "nll" minimises the negative log-likelihood with L-BFGS over log T, within
@@ -435,7 +402,6 @@ class TemperatureScaler(Scaler, FittedNumbers):
         temperature by ECE on the grid ("ece"), the paper by NLL ("nll", the default).
     """
 
-    unknown = "the temperature is not known yet: call fit(logits=..., target=...) first"
     _temperature: Tensor
 
     def __init__(self, method: Literal["nll", "ece"] = "nll", *, num_bins: int = 15) -> None:
@@ -444,29 +410,28 @@ class TemperatureScaler(Scaler, FittedNumbers):
         check_integer("num_bins", num_bins, low=1)
         self.method = method
         self.num_bins = num_bins
-        self.expect("_temperature")
+        self.expect_arrays("_temperature")
 
     @property
     def temperature(self) -> float:
         """The fitted temperature T; the network was overconfident if it is above 1."""
-        return float(self._fitted())
+        return float(self.known("the temperature is", self._temperature))
 
     def fit_rows(self, rows: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
-        """Find the temperature on held-out logits."""
         if self.method == "nll":
-            value = fit_likelihood(rows, labels, weight)
+            value, bounds = fit_likelihood(rows, labels, weight), (LOWEST, HIGHEST)
         else:
             value = _fit_calibration(rows, labels, self.num_bins, weight)
-        warn_at_bound(value, *((LOWEST, HIGHEST) if self.method == "nll" else (GRID[0], GRID[-1])))
-        self._temperature.fill_(value)
-        self.note_fit()
+            bounds = float(GRID[0]), float(GRID[-1])
+        warn_at_bound(value, *bounds)
+        self._temperature = self._temperature.new_tensor(value)
 
     def forward(self, logits: Tensor) -> Tensor:
         self.check_input(logits)
-        return logits / meeting(self._fitted(), logits)
+        return logits / meeting(self.known("the temperature is", self._temperature), logits)
 
     def extra_repr(self) -> str:
-        value = f"temperature={self.temperature:.4g}" if self._is_fitted else NOT_FITTED
+        value = f"temperature={self.temperature:.4g}" if self._temperature.numel() else NOT_FITTED
         return value if self.method == "nll" else f"method='ece', num_bins={self.num_bins}, {value}"
 
 
@@ -482,14 +447,13 @@ def fit_likelihood(rows: Tensor, labels: Tensor, weight: Tensor | None = None) -
     return min(max(float(log_temperature.detach().exp()), LOWEST), HIGHEST)
 
 
-def warn_at_bound(temperature: float, lowest: float | Tensor, highest: float | Tensor) -> None:
+def warn_at_bound(temperature: float, lowest: float, highest: float) -> None:
     """Warn where the fit went as far as it may: such a temperature corrects nothing."""
-    if temperature <= float(lowest):
-        reason = "held-out predictions are never wrong, as on training data"
-    elif temperature >= float(highest):
-        reason = "held-out predictions know nothing of the labels, or rule some of them out"
-    else:
+    if not (temperature <= lowest or temperature >= highest):
         return
+    reason = "held-out predictions know nothing of the labels, or rule some of them out"
+    if temperature <= lowest:
+        reason = "held-out predictions are never wrong, as on training data"
     warnings.warn(
         f"the temperature ended at its bound {temperature:g}: {reason}. Don't use it; look at the "
         "held-out labels, and at probabilities that are exactly 0 (UniformMixture).",
@@ -536,9 +500,6 @@ def temperature_table(
 ) -> list[TemperatureRow]:
     """ECE on test data before and after a temperature that was fitted on validation data.
 
-    A method whose own temperature is near 1 needs no scaling; one that is only good after it has
-    learned to rank but not to say how sure it is.
-
     Args:
         predictions: for each name (validation logits, validation labels, test logits, test labels).
         num_bins: bins of the calibration error.
@@ -558,14 +519,9 @@ def temperature_table(
     rows = []
     for name, arrays in predictions.items():
         held = HeldOutPredictions(*arrays)
-        fitted = [
-            TemperatureScaler(method, num_bins=num_bins).fit(
-                logits=held.validation_logits,
-                target=held.validation_target,
-                ignore_index=ignore_index,
-            )
-            for method in ("nll", "ece")
-        ]
+        fitted = [TemperatureScaler(method, num_bins=num_bins) for method in ("nll", "ece")]
+        for scaler in fitted:
+            scaler.fit(logits=held[0], target=held[1], ignore_index=ignore_index)
         logits, labels = held_out_rows(held.test_logits, held.test_target, ignore_index)
         correct = (logits.argmax(1) == labels).double()
         before, by_nll, by_ece = (
@@ -577,14 +533,12 @@ def temperature_table(
     return rows
 
 
-class EnsembleTemperatureScaler(Scaler, FittedNumbers):
+class EnsembleTemperatureScaler(Scaler):
     """Mixes tempered, raw and uniform probabilities with weights fitted on held-out predictions.
 
-    p = w_1 softmax(z / T) + w_2 softmax(z) + w_3 / C with w >= 0, sum w = 1. T is that of
-    temperature scaling; the two free weights then let confidences below those of a single
-    temperature appear where the network is surely wrong at times. The order of the classes stays.
-
-    The call gives log p, which serves as logits: softmax gives p back.
+    p = w_1 softmax(z / T) + w_2 softmax(z) + w_3 / C with w >= 0, sum w = 1, and T of temperature
+    scaling. It allows for confidences below those of a single temperature. The order of the classes
+    stays. The call gives log p, which serves as logits.
 
     Example:
         >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
@@ -598,26 +552,24 @@ class EnsembleTemperatureScaler(Scaler, FittedNumbers):
         the likelihood that is used here, and keeps T within [0.05, 5] instead of [0.01, 100].
     """
 
-    unknown = "the weights are not known yet: call fit(logits=..., target=...) first"
     _state: Tensor  # T, w_1, w_2, w_3
 
     def __init__(self) -> None:
         super().__init__()
-        self.expect("_state", 4)
+        self.expect_arrays("_state")
 
     @property
     def temperature(self) -> float:
         """The fitted temperature T of the first part."""
-        return float(self._fitted()[0])
+        return float(self.known("the weights are", self._state)[0])
 
     @property
     def weights(self) -> tuple[float, float, float]:
         """The fitted weights of the tempered, raw and uniform probabilities; they sum to 1."""
-        tempered, raw, uniform = self._fitted()[1:].tolist()
+        tempered, raw, uniform = self.known("the weights are", self._state)[1:].tolist()
         return tempered, raw, uniform
 
     def fit_rows(self, rows: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
-        """Find the temperature, then the weights, on held-out logits."""
         temperature = rows.new_tensor(fit_likelihood(rows, labels, weight))
         warn_at_bound(float(temperature), LOWEST, HIGHEST)
         parts = _log_parts(rows, temperature)  # (3, M, C)
@@ -629,17 +581,17 @@ class EnsembleTemperatureScaler(Scaler, FittedNumbers):
             return losses.mean() if weight is None else losses @ (weight / weight.sum())
 
         minimise(loss, [scores])
-        self._state.copy_(torch.cat([temperature.view(1), scores.detach().softmax(0)]))
-        self.note_fit()
+        found = torch.cat([temperature.view(1), scores.detach().softmax(0)])
+        self._state = found.to(self._state.device)
 
     def forward(self, logits: Tensor) -> Tensor:
         self.check_input(logits)
-        state = self._fitted()
+        state = self.known("the weights are", self._state)
         weights = meeting(state[1:].log(), logits).view(3, *[1] * logits.ndim)
         return (_log_parts(logits, meeting(state[0], logits)) + weights).logsumexp(0)
 
     def extra_repr(self) -> str:
-        if not self._is_fitted:
+        if not self._state.numel():
             return NOT_FITTED
         temperature, *weights = self._state.tolist()
         return f"temperature={temperature:.4g}, weights={[round(w, 4) for w in weights]}"
@@ -652,9 +604,13 @@ def _log_parts(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 class _PenalisedScaler(Scaler):
-    """Base of the scalers with numbers for each class, which a penalty holds near the identity."""
+    """Base of the scalers with numbers for each class, which a penalty holds near the identity.
+
+    Where it is a product of all logits of a class and a shift, `fit_rows` fits both or the shift.
+    """
 
     arrays: ClassVar[tuple[str, ...]]
+    scale: Tensor  # (C,)
     bias: Tensor  # (C,)
 
     def __init__(self, *, penalty: float = 1e-4) -> None:
@@ -662,6 +618,19 @@ class _PenalisedScaler(Scaler):
         check_number("penalty", penalty, low=0.0)
         self.penalty = penalty
         self.expect_arrays(*self.arrays)
+
+    def fit_rows(self, rows: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
+        scale = torch.ones_like(rows[0]).requires_grad_("scale" in self.arrays)
+        bias = torch.zeros_like(rows[0]).requires_grad_()
+
+        def loss() -> Tensor:
+            distance = (scale - 1).square().sum() + bias.square().sum()
+            return mean_loss(rows * scale + bias, labels, weight) + self.penalty / 2 * distance
+
+        minimise(loss, [each for each in (scale, bias) if each.requires_grad])
+        for name, found in (("scale", scale), ("bias", bias)):
+            if name in self.arrays:
+                setattr(self, name, found.detach())
 
     def extra_repr(self) -> str:
         return f"{classes_of(self.bias)}, penalty={self.penalty:g}"
@@ -675,9 +644,9 @@ def classes_of(fitted: Tensor) -> str:
 class BiasScaler(_PenalisedScaler):
     """Shifts the logits of each class: z_c <- z_c + bias_c.
 
-    For data whose classes are more or less frequent than in training: after the fit the mean
-    probability of each class is its share of the held-out labels (up to the penalty). The biases
-    sum to zero; the predicted class can change.
+    For data whose classes are more or less frequent than in training: the mean probability of each
+    class becomes its share of the held-out labels (up to the penalty). The biases sum to zero; the
+    predicted class can change.
 
     Args:
         penalty: weight of ||bias||^2 / 2 beside the mean negative log-likelihood. Without it (0) a
@@ -692,16 +661,6 @@ class BiasScaler(_PenalisedScaler):
 
     arrays = ("bias",)
 
-    def fit_rows(self, rows: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
-        """Find the biases on held-out logits."""
-        bias = torch.zeros_like(rows[0]).requires_grad_()
-
-        def loss() -> Tensor:
-            return mean_loss(rows + bias, labels, weight) + self.penalty / 2 * bias.square().sum()
-
-        minimise(loss, [bias])
-        self.bias = bias.detach()
-
     def forward(self, logits: Tensor) -> Tensor:
         self.check_fitted("bias", self.bias, logits)
         return logits + along_classes(self.bias, logits)
@@ -710,9 +669,8 @@ class BiasScaler(_PenalisedScaler):
 class VectorScaler(_PenalisedScaler):
     """Scales and shifts the logits of each class: z_c <- scale_c z_c + bias_c.
 
-    For networks that are overconfident in some classes, underconfident in others. 2 C numbers are
-    fitted by negative log-likelihood, so the held-out set should have tens of samples per class;
-    unlike temperature scaling it can change the predicted class.
+    For networks that are overconfident in some classes, underconfident in others. 2 C numbers want
+    tens of held-out samples per class; the predicted class can change.
 
     Args:
         penalty: weight of ||scale - 1||^2 / 2 + ||bias||^2 / 2 beside the mean likelihood. Without
@@ -731,19 +689,6 @@ class VectorScaler(_PenalisedScaler):
     """
 
     arrays = ("scale", "bias")
-    scale: Tensor  # (C,)
-
-    def fit_rows(self, rows: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
-        """Find scale and bias on held-out logits."""
-        scale = torch.ones_like(rows[0]).requires_grad_()
-        bias = torch.zeros_like(rows[0]).requires_grad_()
-
-        def loss() -> Tensor:
-            distance = (scale - 1).square().sum() + bias.square().sum()
-            return mean_loss(rows * scale + bias, labels, weight) + self.penalty / 2 * distance
-
-        minimise(loss, [scale, bias])
-        self.scale, self.bias = scale.detach(), bias.detach()
 
     def forward(self, logits: Tensor) -> Tensor:
         self.check_fitted("scale", self.scale, logits)
@@ -753,8 +698,8 @@ class VectorScaler(_PenalisedScaler):
 class StructuredMatrixScaler(_PenalisedScaler):
     """softmax((I + diag(v) + off(M)) log p_T + b), p_T the probabilities after a temperature.
 
-    Matrix scaling can correct which classes are confused with which, but has C^2 numbers to learn
-    from few samples. Here the temperature is fitted freely and the rest with a ridge on each part:
+    Matrix scaling corrects which classes are confused with which, but has C^2 numbers. Here the
+    temperature is fitted freely and the rest with a ridge on each part:
 
         NLL + penalty C / n (|b|^2 + |v|^2) + penalty C (C - 1) / n |M|^2
 
@@ -774,9 +719,9 @@ class StructuredMatrixScaler(_PenalisedScaler):
 
     Reference:
         Berta et al. 2026 and the defaults of the authors' package probmetrics (ridge, rho = tau =
-        1), with which a test compares the numbers. Differs: that package mixes a share 1 / (n + 1)
-        of the uniform distribution in after the temperature, whatever the data; here one is mixed
-        in before, fitted by likelihood, where a probability is exactly 0.
+        1), with which a test compares the numbers. Differs: that package always mixes a share
+        1 / (n + 1) of the uniform distribution in after the temperature; here one is mixed in
+        before, fitted by likelihood, where a probability is exactly 0.
     """
 
     arrays = ("temperature", "weight", "bias")
@@ -787,7 +732,6 @@ class StructuredMatrixScaler(_PenalisedScaler):
         super().__init__(penalty=penalty)
 
     def fit_rows(self, rows: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
-        """Find temperature, matrix and bias on held-out logits."""
         classes = rows.shape[1]
         count = len(rows) if weight is None else float(weight.sum())
         temperature = rows.new_tensor([fit_likelihood(rows, labels, weight)])
@@ -819,10 +763,9 @@ class StructuredMatrixScaler(_PenalisedScaler):
 class SplineScaler(Scaler):
     """Scales the logits of each sample by h(m) / m, m the margin of its two largest logits.
 
-    h is continuous, increasing and linear between knots at quantiles of the held-out margins:
-    h(m) = sum_j slope_j clip(m - knot_j, 0, knot_(j+1) - knot_j). One temperature is the case of
-    equal slopes; a spline also corrects networks that are overconfident only at high confidence.
-    The order of the classes stays.
+    h(m) = sum_j slope_j clip(m - knot_j, 0, knot_(j+1) - knot_j), with knots at quantiles of the
+    held-out margins, corrects networks that are overconfident only at high confidence, too. The
+    order of the classes stays.
 
     Args:
         pieces: stretches of the spline, at least 1; fewer where margins coincide.
@@ -847,13 +790,12 @@ class SplineScaler(Scaler):
         self.expect_arrays("knots", "slopes")
 
     def fit_rows(self, rows: Tensor, labels: Tensor, weight: Tensor | None = None) -> None:
-        """Find the slopes on held-out logits."""
         count = len(labels) if weight is None else float(weight.sum())
         below, margin = _below_top(rows)
         shares = torch.linspace(0, 1, self.pieces + 1, dtype=rows.dtype, device=rows.device)[1:-1]
         inner = margin.quantile(shares) if len(shares) else margin[:0]
         knots = torch.cat([inner.new_zeros(1), inner[inner > 0].unique()])
-        lengths = _lengths(margin, knots)
+        lengths = stretches(margin, knots[1:])
         log_slopes = torch.zeros_like(knots).requires_grad_()
 
         def loss() -> Tensor:
@@ -866,11 +808,9 @@ class SplineScaler(Scaler):
 
     def forward(self, logits: Tensor) -> Tensor:
         self.check_input(logits)
-        if not self.slopes.numel():
-            raise ValueError("the spline is not known yet: call fit(logits=..., target=...) first")
+        slopes = meeting(self.known("the spline is", self.slopes), logits)
         below, margin = _below_top(logits)
-        slopes = meeting(self.slopes, logits)
-        height = _lengths(margin, meeting(self.knots, logits)) @ slopes
+        height = stretches(margin, meeting(self.knots, logits)[1:]) @ slopes
         return below * _ratio(height, margin, slopes[0]).unsqueeze(1)
 
     def extra_repr(self) -> str:
@@ -884,10 +824,15 @@ def _below_top(logits: Tensor) -> tuple[Tensor, Tensor]:
     return logits - first.unsqueeze(1), first - second
 
 
-def _lengths(margin: Tensor, knots: Tensor) -> Tensor:
-    """Measure how much of each stretch lies below the margin, (..., J); the last has no end."""
-    widths = torch.cat([knots.diff(), knots.new_full((1,), torch.inf)])
-    return torch.minimum((margin.unsqueeze(-1) - knots).clamp(min=0), widths)
+def stretches(values: Tensor, knots: Tensor) -> Tensor:
+    """How far each value goes along each stretch, (..., J); the first and the last are open."""
+    if not knots.shape[-1]:
+        return values.unsqueeze(-1)
+    ends = knots.expand(*values.shape, -1)
+    upper = torch.cat([ends[..., 1:], torch.full_like(ends[..., :1], torch.inf)], -1)
+    first = torch.minimum(values.unsqueeze(-1), ends[..., :1])
+    later = torch.maximum(torch.minimum(values.unsqueeze(-1), upper), ends) - ends
+    return torch.cat([first, later], -1)
 
 
 def _ratio(height: Tensor, margin: Tensor, first: Tensor) -> Tensor:
