@@ -351,7 +351,8 @@ class ConformalClassifier(_SplitClassifier):
 
     def predict_set(self, X: Any) -> np.ndarray:
         """Mark those of `classes_` that are in the set of each row; boolean, (N, C)."""
-        return self.conformal_.predict(self.predict_proba(X))
+        probs = self.predict_proba(X)
+        return self.conformal_.predict(probs)
 
 
 class RiskControlledClassifier(_SplitClassifier):
@@ -397,7 +398,8 @@ class RiskControlledClassifier(_SplitClassifier):
 
     def accept(self, X: Any) -> np.ndarray:
         """True for the rows that are answered, (N,)."""
-        return self.threshold_.accept(self.predict_proba(X).max(1))
+        confidence = self.predict_proba(X).max(1)
+        return self.threshold_.accept(confidence)
 
     def predict_or_abstain(self, X: Any, abstain: Any = None) -> np.ndarray:
         """Labels where the classifier answers, `abstain` elsewhere; an array of objects, (N,)."""
