@@ -480,6 +480,13 @@ def test_what_a_threshold_promises(tmp_path: Path, sfumato: Callable[..., Any]) 
     assert sum(model["counts"]) == COUNT
 
 
+def test_a_column_of_images_beside_scores(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
+    rows = [f"i{row // 3},{p:.6f},{1 - p:.6f}" for row, p in enumerate(_probs()[:90, 0])]
+    (tmp_path / "a.csv").write_text("\n".join(["image,prob_0,prob_1", *rows]))
+    (model,) = _found(tmp_path, sfumato("audit", "a.csv", "--unlabelled", "--quiet"))["models"]
+    assert sum(model["counts"]) == 90
+
+
 def test_the_assumption_is_said_everywhere(tmp_path: Path, sfumato: Callable[..., Any]) -> None:
     np.save(tmp_path / "a.npy", _probs())
     done = sfumato("audit", "a.npy", "--unlabelled")

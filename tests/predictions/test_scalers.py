@@ -492,3 +492,12 @@ def test_repr_shows_the_fitted_numbers() -> None:
     predictor = ConformalPredictor("aps", 0.2, randomised=False)
     assert repr(predictor) == "ConformalPredictor('aps', alpha=0.2, randomised=False, not fitted)"
     assert repr(predictor.fit(probs=probs, target=target)).endswith("quantile=0.99)")
+
+
+def test_probabilities_by_position_as_fit_takes_them() -> None:
+    logits, labels = predictions(200)
+    probs = logits.softmax(1)
+    scaler = TemperatureScaler().fit(probs, labels)
+    torch.testing.assert_close(scaler.predict_proba(probs), scaler.predict_proba(probs=probs))
+    chosen = choose_calibrator(probs, labels, methods=("temperature",))
+    torch.testing.assert_close(chosen.predict_proba(probs), chosen.predict_proba(probs=probs))

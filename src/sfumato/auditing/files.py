@@ -451,8 +451,8 @@ def unlabelled(part: _Part) -> ConfidenceFile:
 
 
 def _images(part: _Part) -> list[str] | None:
-    name = part.roles.images
-    return None if name is None else names_of(part.columns[name][part.keep])
+    column = part.columns.get(part.roles.images or "")  # not read beside scores of all classes
+    return None if column is None else names_of(column[part.keep])
 
 
 def _confidence(part: _Part) -> Tensor:

@@ -411,7 +411,12 @@ def calibrate(
     if written is not None:
         print_place("Model", written["path"])
         console.print(_agreement(written["difference"]))
-    print_line(f"Next: sfumato.predictions.load_calibrator('{out}').predict_proba(...)")
+    if found.method == "none":
+        print_line("Next: use the predictions as they are; the calibrator changes nothing.")
+    else:
+        has_logits = getattr(read, "logits", None) is not None
+        name = "confidence" if found.of == "confidence" else "logits" if has_logits else "probs"
+        print_line(f"Next: sfumato.predictions.load_calibrator('{out}').predict_proba({name}=...)")
 
 
 def _check_outputs(

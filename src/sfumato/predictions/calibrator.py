@@ -126,9 +126,9 @@ class Calibrator:
 
     def predict_proba(
         self,
+        probs: Any = None,
         *,
         logits: Any = None,
-        probs: Any = None,
         confidence: Any = None,
         boxes: Any = None,
         any_logits: bool = False,
@@ -136,7 +136,7 @@ class Calibrator:
         """Calibrate logits or probabilities, (N, C), or confidences, (N,), array for array.
 
         Args:
-            logits, probs: raw scores or probabilities of the classes.
+            probs, logits: probabilities or raw scores of the classes.
             confidence: probabilities of the predicted classes, where the calibrator is of those.
             boxes: corners x1 y1 x2 y2 as shares of the image, (N, 4), for a calibrator with them.
             any_logits: accept logits that look like probabilities.

@@ -323,7 +323,7 @@ class Scaler(FittedNumbers):
         """Fit on logits (M, C) in double precision, labels (M,) and weights (M,)."""
         raise NotImplementedError
 
-    def predict_proba(self, *, logits: Any = None, probs: Any = None) -> Any:
+    def predict_proba(self, probs: Any = None, *, logits: Any = None) -> Any:
         """Calibrate logits or probabilities, (N, C, ...); probabilities out, array for array."""
         rows, given = self.as_logits(logits, probs)
         return like_input(self(rows).softmax(1), given)

@@ -137,7 +137,10 @@ def load_ensemble(
 def _network(member: nn.Module) -> TrainedNetwork:
     inner = member.model if isinstance(member, MCDropout) else member
     if not isinstance(inner, TrainedNetwork):
-        raise TypeError(f"expected a TrainedNetwork inside, got {type(inner).__name__}")
+        raise ValueError(
+            f"runs must be of one network each, got one of a {type(inner).__name__}: name the runs "
+            "of its members"
+        )
     return inner
 
 
