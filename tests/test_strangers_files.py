@@ -525,7 +525,7 @@ PLACES = {
     "datasets": ["data/sources/huggingface.py"],
     "mlflow": ["integrations/trackers.py"],
     "logging": ["engine/fabric.py", "_core/ray_cluster.py"],
-    "pickle": ["auditing/workers.py"],
+    "pickle": ["auditing/workers.py", "_core/torch_files.py"],
     "pycocotools": ["engine/evaluation/detection.py"],
     "ray": ["_core/ray_cluster.py"],
     "simplejpeg": ["data/files.py"],
@@ -538,6 +538,7 @@ METHODS = {"open", "read_text", "read_bytes", "fromfile", "memmap", "extractall"
 TRUSTED = {
     "_core/text.py": "the door to the terminal",
     "_core/files.py": "the door to files",
+    "_core/torch_files.py": "the door to files of torch.save",
     "_core/exports.py": "Sfumato's own modules, and libraries that the code names",
     "_core/import_path.py": "the door to modules, and digests of those that a study named",
     "data/archives.py": "the door to archives",
@@ -560,16 +561,15 @@ HANDED_ON = (
         "engine/tasks/segment.py",
         "shutil.copytree(kept_maps, directory.path / 'maps', dirs_exist_ok=True)",
     ),
-    ("engine/training/checkpoint.py", "torch.load(content, weights_only=True, map_location='cpu')"),
     (
         "predictions/onnx_calibrator.py",  # what it has written itself, and bytes that it has made
         "onnxruntime.InferenceSession(str(path), settings, providers=['CPUExecutionProvider'])",
     ),
     (
         "predictions/onnx_calibrator.py",
-        "onnxruntime.InferenceSession(made, providers=['CPUExecutionProvider'])",
+        "onnxruntime.InferenceSession(made.SerializeToString(), "
+        "providers=['CPUExecutionProvider'])",
     ),
-    ("models/weights.py", "torch.load(opened, weights_only=True, map_location='cpu')"),
 )
 
 

@@ -224,6 +224,7 @@ _PRINTS = {
     ("_core/files.py", "write_bytes"): "the door",
     ("_core/files.py", "open"): "the door",
     ("corruptions/storage.py", "open"): "inside of the door: writes to its temporary file",
+    ("corruptions/storage.py", "write_bytes"): "images, in a folder that is renamed when whole",
     ("data/archives.py", "open"): "files of an archive, in a temporary folder",
     ("engine/runs/directory.py", "open"): "appends a line of JSON an epoch",
     ("engine/training/checkpoint.py", "open"): "tensors, in a folder that is renamed when whole",

@@ -163,7 +163,7 @@ MOST_WHOLE = 2**62  # beyond any number of classes, and still an int64
 
 def whole_numbers(values: np.ndarray) -> np.ndarray:
     """Convert to int64; a number that does not fit becomes one far outside of every range."""
-    if values.dtype.kind == "u":
+    if values.dtype == np.uint64:
         values = np.minimum(values, MOST_WHOLE)
     elif values.dtype.kind == "f":
         values = np.nan_to_num(values).clip(-MOST_WHOLE, MOST_WHOLE)

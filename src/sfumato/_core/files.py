@@ -25,7 +25,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import IO, Any, TypeVar
 
 import numpy as np
@@ -339,33 +338,6 @@ def check_unpacked(archive: zipfile.ZipFile, size: int, most: int | None = None)
             f"it unpacks from {size:,} to {unpacked:,} bytes, which is refused; save it with "
             "np.savez, or as Parquet, which is read in batches"
         )
-
-
-def check_torch_file(file: IO[bytes]) -> None:
-    """Raise where a file of `torch.save` unpacks to far more than it has bytes."""
-    if zipfile.is_zipfile(file):  # older ones are no archives, and not compressed
-        with zipfile.ZipFile(file) as archive:
-            check_unpacked(archive, file.seek(0, os.SEEK_END))
-    file.seek(0)
-
-
-def read_tensors(path: Path) -> Any:
-    """Read what `torch.save` wrote of tensors and plain data; code in it is refused, not run."""
-    import torch
-
-    with open_file(path, most=MOST_ARRAYS) as file:
-        if not zipfile.is_zipfile(file):  # older ones say themselves how much memory they want
-            raise ValueError("no file of torch.save, or one from before PyTorch 1.6: save it anew")
-        check_torch_file(file)
-        try:
-            with warnings.catch_warnings():  # of sparse and quantised tensors
-                warnings.simplefilter("ignore")
-                return torch.load(file, weights_only=True, map_location="cpu")
-        except UnpicklingError:  # PyTorch's own message says how to run the code
-            raise ValueError(
-                "it holds more than tensors, numbers and text; save those alone: "
-                "torch.save({'probs': ..., 'labels': ...}, FILE)"
-            ) from None
 
 
 def _check_header(file: IO[bytes], name: str, size: int) -> None:

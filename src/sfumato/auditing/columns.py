@@ -31,10 +31,10 @@ from sfumato._core.files import (
     open_arrays,
     open_file,
     parquet_file,
-    read_tensors,
     text_lines,
     words_of_rows,
 )
+from sfumato._core.torch_files import read_tensors
 
 
 class PredictionFileError(ValueError):

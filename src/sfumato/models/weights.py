@@ -7,11 +7,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from sfumato._core.exports import optional
-from sfumato._core.files import check_torch_file, checked_file, open_file
+from sfumato._core.files import checked_file, open_file
+from sfumato._core.torch_files import load_tensors
 
 
 def final_layers(network: nn.Module) -> list[str]:
@@ -143,8 +143,7 @@ def _read_safetensors(file: Path) -> dict[str, Tensor]:
 def _read_pickled(file: Path) -> dict[str, Tensor]:
     try:
         with open_file(file) as opened:
-            check_torch_file(opened)
-            content: Any = torch.load(opened, weights_only=True, map_location="cpu")
+            content = load_tensors(opened)
     except MemoryError:
         raise
     except Exception as error:  # of the archive or of pickle: torch lets all pass

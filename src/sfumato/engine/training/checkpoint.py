@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from sfumato._core.files import (
-    check_torch_file,
     checked_file,
     read_bytes,
     read_json,
@@ -34,6 +33,7 @@ from sfumato._core.files import (
     write_json,
 )
 from sfumato._core.import_path import searching
+from sfumato._core.torch_files import load_tensors
 from sfumato.data import ArrayDataset
 from sfumato.data.dataset import image_shape, preparation
 from sfumato.data.text.vocabulary import Vocabulary
@@ -133,8 +133,7 @@ def load_checkpoint(folder: str | Path) -> Checkpoint | None:
     # In memory first: a failing disk is no unreadable file.
     content = io.BytesIO(read_bytes(folder / STATE, within=folder.parent))
     try:
-        check_torch_file(content)
-        state = torch.load(content, weights_only=True, map_location="cpu")
+        state = load_tensors(content)
         state.setdefault("beside", {})  # of runs from before there was such a thing
         fields = {name: state[name] for name in _STATE_FIELDS}
     except MemoryError:

@@ -1,0 +1,120 @@
+"""Read files of `torch.save` from strangers: `load_tensors` and `read_tensors`.
+
+PyTorch's `weights_only` runs no code of a file. Yet its few bytes can ask for any memory, hash
+without end or nest until the process dies, so the archive and its pickle are looked at before.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickletools
+import re
+import struct
+import warnings
+import zipfile
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import IO, Any, NamedTuple
+
+import torch
+
+from sfumato._core.files import MOST_ARRAYS, check_unpacked, open_file
+
+_MOST_PICKLE = 64 * 2**20
+_DEEPEST, _MOST_VALUES = 100, 10**7
+# What tensors, their storages, sizes and types are made by; `bytearray(n)` and the like take room.
+_MADE_BY = re.compile(
+    r"torch\.(_utils|_tensor)\._rebuild_\w+|torch\.(?!Untyped|Typed)\w+Storage|torch\.[a-z]\w*"
+    r"|torch\.(Size|nn\.parameter\.Parameter|serialization\._get_layout)|collections\.OrderedDict"
+)
+_END, _LOCATOR, _END64 = b"PK\x05\x06", b"PK\x06\x07", b"PK\x06\x06"
+_MORE_THAN_TENSORS = (
+    "it holds more than tensors, numbers and text; save those alone: "
+    "torch.save({'probs': ..., 'labels': ...}, FILE)"
+)
+
+
+def read_tensors(path: Path) -> Any:
+    """Read what `torch.save` wrote of tensors and plain data; code in it is refused, not run."""
+    with open_file(path, most=MOST_ARRAYS) as file:
+        if not zipfile.is_zipfile(file):  # older ones say themselves how much memory they want
+            raise ValueError("no file of torch.save, or one from before PyTorch 1.6: save it anew")
+        return load_tensors(file)
+
+
+def load_tensors(file: IO[bytes]) -> Any:
+    """`torch.load` of tensors and plain data, on the CPU; ValueError for anything else."""
+    if zipfile.is_zipfile(file):  # older ones are no archives, and not compressed
+        _check_directory(file)
+        with zipfile.ZipFile(file) as archive:
+            check_unpacked(archive, file.seek(0, os.SEEK_END))
+            for entry in archive.infolist():
+                if entry.filename.lower().endswith("data.pkl"):  # PyTorch ignores the case
+                    _check_pickle(archive, entry)
+    file.seek(0)
+    try:
+        with warnings.catch_warnings():  # of sparse and quantised tensors
+            warnings.simplefilter("ignore")
+            return torch.load(file, weights_only=True, map_location="cpu")
+    except UnpicklingError:  # PyTorch's own message says how to run the code
+        raise ValueError(_MORE_THAN_TENSORS) from None
+
+
+def _check_directory(file: IO[bytes]) -> None:
+    """Raise unless the archive ends with its one directory, so that all readers find the same."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - 98, 0))
+    tail = file.read()
+    length, start = struct.unpack("<II", tail[-10:-2]) if len(tail) >= 22 else (0, 0)
+    place = size - 22
+    is_whole = tail[-22:-18] == _END and tail[-2:] == b"\0\0"
+    if tail[-42:-38] == _LOCATOR:
+        place = size - 98
+        (stated,) = struct.unpack("<Q", tail[-34:-26])
+        length, start = struct.unpack("<QQ", tail[40:56])
+        is_whole = is_whole and tail[:4] == _END64 and stated == place
+    if not is_whole or start + length != place:
+        raise ValueError("it is no archive as torch.save writes it; save it anew")
+
+
+class _Value(NamedTuple):
+    """What the unpickler would have on its stack: how much is in it, and how deep it nests."""
+
+    count: int = 1
+    depth: int = 0
+
+
+def _check_pickle(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    """Raise where unpickling would call something else, or hash or nest without end."""
+    if entry.file_size > _MOST_PICKLE:
+        raise ValueError(f"its values take {entry.file_size:,} bytes beside the tensors")
+    stack: list[_Value | None] = []  # None is a mark
+    memo: dict[int, _Value | None] = {}
+    for operation, argument, _ in pickletools.genops(io.BytesIO(archive.read(entry))):
+        name = operation.name
+        if "GLOBAL" in name and not _MADE_BY.fullmatch(str(argument).replace(" ", ".")):
+            raise ValueError(_MORE_THAN_TENSORS)
+        if name.endswith("PUT") or name == "MEMOIZE":
+            memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
+            continue
+        taken = _taken(stack, operation)
+        if name.endswith("GET"):
+            made = memo[argument] or _Value()
+        else:
+            made = _Value(1 + sum(v.count for v in taken), 1 + max([v.depth for v in taken] or [0]))
+        if made.depth > _DEEPEST or made.count > _MOST_VALUES:
+            raise ValueError("its values are nested too deeply, or far too many")
+        for each in operation.stack_after:
+            stack.append(None if each is pickletools.markobject else made)
+
+
+def _taken(stack: list[_Value | None], operation: pickletools.OpcodeInfo) -> list[_Value]:
+    """Take from the stack what an operation does, with all that is above the last mark."""
+    before = operation.stack_before
+    taken: list[_Value] = []
+    if pickletools.markobject in before:
+        while (value := stack.pop()) is not None:
+            taken.append(value)
+        before = before[: before.index(pickletools.markobject)]
+    return taken + [stack.pop() or _Value() for _ in before]
