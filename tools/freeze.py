@@ -117,8 +117,9 @@ def _predictions(folder: Path) -> dict[str, Any]:
         written = (out / "audit.json").read_text("utf-8")
         audit = json.loads(written.replace(str(PREDICTIONS), "predictions"))
         found[path.name] = {"audit": audit}
-        if _sfumato("calibrate", path, *extra, "--out", calibrator, check=False):
-            found[path.name]["calibrator"] = json.loads(calibrator.read_text("utf-8"))
+        works = _sfumato("calibrate", path, *extra, "--out", calibrator, check=False)
+        made = json.loads(calibrator.read_text("utf-8")) if works else "refused"
+        found[path.name]["calibrator"] = made
     return found
 
 
