@@ -14,6 +14,8 @@ import pytest
 
 from sfumato.integrations.trackers import Exported, export_runs
 
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader")  # mlflow's, of SQLAlchemy
+
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
