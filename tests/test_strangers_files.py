@@ -26,7 +26,7 @@ import torch
 import yaml
 
 from sfumato.auditing.files import read_predictions, stored_predictions
-from sfumato.data import read_npz
+from sfumato.data import load_data, read_npz
 from sfumato.data.files import open_image
 from sfumato.engine import RunConfig, RunDirectory, load_network, parse, run
 from sfumato.engine.config.components import COMPONENTS
@@ -476,6 +476,65 @@ def test_bombs_take_no_memory(copied: RunDirectory, tmp_path: Path, kind: int, l
     assert _peak(lambda: read_study(copied.path.parents[1])) < 20 * 2**20
     assert _peak(lambda: read_predictions(bomb)) < 20 * 2**20
     assert _peak(lambda: read_npz(bomb)) < 20 * 2**20
+
+
+def _parquet(path: Path, group: Any) -> Any:
+    """Write three columns, of which `group` is one block of pages; what the footer says of it."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"confidence": np.full(len(group), 0.5), "correct": np.ones(len(group), np.int64)}
+    parquet.write_table(arrow.table({**columns, "group": group}), path, compression="zstd")
+    return parquet.ParquetFile(path).metadata.row_group(0).column(2)
+
+
+def _refused_parquet(path: Path, reason: str) -> None:
+    for read in (
+        lambda: read_predictions(path),
+        lambda: load_data({"name": "table", "train": path, "text": "group", "label": "correct"}),
+    ):
+        with pytest.raises(ValueError, match=rf"{path.name}.*{reason}"):
+            read()
+
+
+def test_words_of_fixed_size_take_no_memory(tmp_path: Path) -> None:
+    """One word of a dictionary, in each of 10,000 rows: 0.8 GB from some kB."""
+    arrow = pytest.importorskip("pyarrow")
+    words = arrow.array([bytes(80_000)], arrow.binary(80_000))
+    rows = arrow.DictionaryArray.from_arrays(arrow.array(np.zeros(10_000, np.int32)), words)
+    _parquet(tmp_path / "a.parquet", rows)
+    _refused_parquet(tmp_path / "a.parquet", "'group' unpacks to 800,000,000 bytes")
+
+
+def test_a_footer_that_understates_is_not_trusted(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    size = _parquet(path, ["a" * 80_000_000, "b"]).total_uncompressed_size
+    there, less = (  # as the footer writes numbers, in four bytes
+        bytes([(2 * each >> 7 * place) & 127 | (128 if place < 3 else 0) for place in range(4)])
+        for each in (size, 100)
+    )
+    content = path.read_bytes()
+    assert there in content
+    path.write_bytes(content.replace(there, less))
+    _refused_parquet(path, r"'group' unpacks to 80,\d{3},\d{3} bytes")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        bytes(9),  # empty
+        bytes([0x15, 0, 0x15, 1, 0x15, 1, 0x2C, 0x15, 1, 0, 0]),  # all sizes are -1
+        bytes([0x15, 0, 0x15, *[255] * 9]),  # a number without end
+        bytes([0x15, 0, 0x15, 2, 0x15, 2, 0x2C, 0x15, 8, 0, 0]),  # four values instead of two
+        bytes([0x05, 2, 0, 0x15, 2, 0x15, 2, 0x2C, 0x15, 4, 0, 0]),  # a field named in long
+        b"\x1c" * 9,  # structs in structs
+        b"\x19" * 9,  # a list
+    ],
+)
+def test_pages_are_those_of_the_footer(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "a.parquet"
+    start = _parquet(path, ["a", "b"]).dictionary_page_offset
+    content = path.read_bytes()
+    path.write_bytes(content[:start] + header + content[start + len(header) :])
+    _refused_parquet(path, "the pages of 'group' are not as its footer says")
 
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "sfumato"

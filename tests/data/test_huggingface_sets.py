@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +118,9 @@ def test_refusals_of_content(hub: Any, tmp_path: Path) -> None:
         load_data({**spec, "subset": "plain"})
 
 
-@slow
-@pytest.mark.parametrize("kind", ["parquet", "images"])
-def test_a_readme_fetches_nothing(
-    hub: Any, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The addresses that something asks for; none answers."""
     asked: list[Any] = []
 
     def refuse(*address: Any, **_: Any) -> Any:
@@ -130,6 +129,12 @@ def test_a_readme_fetches_nothing(
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
+    return asked
+
+
+@slow
+@pytest.mark.parametrize("kind", ["parquet", "images"])
+def test_a_readme_fetches_nothing(hub: Any, tmp_path: Path, kind: str, asked: list[Any]) -> None:
     if kind == "parquet":
         table(hub, 20).to_parquet(tmp_path / "train.parquet")
     else:
@@ -195,3 +200,90 @@ def test_what_the_library_refuses_is_one_line(hub: Any, tmp_path: Path, name: st
         load_data({"name": "huggingface", "path": str(tmp_path), "size": 8})
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+IMAGE = {"_type": "Image"}
+
+
+@slow
+@pytest.mark.parametrize("kind", [IMAGE, {"_type": "List", "feature": IMAGE}, {"_type": "Audio"}])
+@pytest.mark.parametrize("place", ["http://example.invalid/a.png", "secret.png"])
+def test_no_label_is_decoded(
+    hub: Any, tmp_path: Path, kind: dict[str, Any], place: str, asked: list[Any]
+) -> None:
+    """A label that calls itself an image was opened, or fetched from the host that it names."""
+    import pyarrow
+    from pyarrow import parquet
+
+    opened: list[Any] = []
+    secret = tmp_path / "secret.png"
+    picture(7).save(secret)
+    sys.addaudithook(
+        lambda event, facts: (
+            opened.append(facts) if event == "open" and facts[0] == str(secret) else None
+        )
+    )
+    cell = {"bytes": None, "path": str(secret) if place == secret.name else place}
+    rows = [cell if "feature" not in kind else [cell]] * 10
+    images = [{"bytes": b"x", "path": None}] * 10
+    facts = {"huggingface": json.dumps({"info": {"features": {"image": IMAGE, "label": kind}}})}
+    table = pyarrow.table({"image": images, "label": rows}).replace_schema_metadata(facts)
+    (tmp_path / "set").mkdir()
+    parquet.write_table(table, tmp_path / "set" / "train.parquet")
+    with pytest.raises(ValueError, match=r"labels must be classes, .* got \['(dict|list)'\]"):
+        load_data({"name": "huggingface", "path": str(tmp_path / "set")})
+    assert (asked, opened) == ([], [])
+
+
+@slow
+def test_a_label_names_no_more_classes_than_rows(hub: Any, tmp_path: Path) -> None:
+    """One label of 2**40 made a name for each number up to it."""
+    table(hub, 4, labels=[0, 1, 0, 20_000], feature=hub.Value("int64")).to_parquet(
+        tmp_path / "train.parquet"
+    )
+    with pytest.raises(ValueError, match=r"label 20000 is refused: it has 4 rows"):
+        load_data({"name": "huggingface", "path": str(tmp_path)})
+
+
+@slow
+@pytest.mark.parametrize("features", ["x", {"label": 7}, {"label": {"_type": "Value"}}, None])
+def test_odd_features_are_one_line(hub: Any, tmp_path: Path, features: Any) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    facts = "[" * 10**5 if features is None else json.dumps({"info": {"features": features}})
+    table = pyarrow.table({"image": ["a"], "label": ["b"]})
+    parquet.write_table(
+        table.replace_schema_metadata({"huggingface": facts}), tmp_path / "train.parquet"
+    )
+    with pytest.raises(ValueError, match=r"can't be read \(") as caught:
+        load_data({"name": "huggingface", "path": str(tmp_path)})
+    assert str(tmp_path) in str(caught.value)
+
+
+@slow
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("state.json", "_data_files", [{}]),
+        ("state.json", "_data_files", 5),
+        ("state.json", "_split", 7),
+        ("dataset_info.json", "splits", {"a": 1}),
+        ("dataset_info.json", "features", {"image": IMAGE, "label": IMAGE}),
+    ],
+)
+def test_odd_saved_sets_are_one_line(
+    hub: Any, tmp_path: Path, name: str, key: str, value: Any
+) -> None:
+    table(hub, 4).save_to_disk(tmp_path)
+    content = json.loads((tmp_path / name).read_text())
+    (tmp_path / name).write_text(json.dumps({**content, key: value}))
+    with pytest.raises(ValueError, match=r"can't be read \(|unreadable \(") as caught:
+        load_data({"name": "huggingface", "path": str(tmp_path)})
+    assert str(tmp_path) in str(caught.value)
+
+
+@slow
+def test_a_saved_format_is_not_used(hub: Any, tmp_path: Path) -> None:
+    table(hub, 20).with_format("torch").save_to_disk(tmp_path)
+    assert load_data({"name": "huggingface", "path": str(tmp_path)}).classes == ("cat", "dog")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import glob
 import io
 import itertools
@@ -46,6 +47,7 @@ MOST_DEPTH = 100  # of lists and mappings in each other: any function may go dow
 MOST_ARRAYS = 8 * 2**30
 MOST_RATIO, FREE_BYTES = 200, 64 * 2**20
 MOST_WORDS = 4 * FREE_BYTES  # of a batch of rows
+_COUNTED = {0: 5, 3: 8}  # the type of a page of Parquet to the field with its number of values
 _MOST_ENTRIES = 10_000
 _MOST_NAME = 255  # characters of a file's name, on all usual disks
 _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # as numpy writes; others unpack in one piece
@@ -378,22 +380,93 @@ def parquet_file(path: Path) -> Any:
     """
     from pyarrow import parquet
 
-    file = parquet.ParquetFile(checked_file(path))
-    unpacked, values, text = Counter[str](), Counter[str](), set[str]()
-    # Not `metadata.schema`: the two hold each other, and both would stay for each file opened.
-    for group in map(file.metadata.row_group, range(file.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            name = column.path_in_schema
-            unpacked[name] += column.total_uncompressed_size
-            values[name] += column.num_values
-            if column.physical_type == "BYTE_ARRAY":
-                text.add(name)
-    bound = FREE_BYTES + MOST_RATIO * path.stat().st_size
-    for name, size in unpacked.items():
-        size = max(size, 8 * values[name])  # a value that repeats takes no bytes in the file
-        if size > bound:
-            raise ValueError(f"{name!r} unpacks to {size:,} bytes, which is refused")
-    return parquet.ParquetFile(path, read_dictionary=sorted(text))
+    facts = checked_file(path).stat()
+    text = _columns_of_text(path.absolute(), facts.st_size, facts.st_mtime_ns)
+    return parquet.ParquetFile(path, read_dictionary=text)
+
+
+@functools.lru_cache  # a file of many row groups is opened for each of its parts
+def _columns_of_text(path: Path, size: int, changed: int) -> list[str]:
+    """The columns of text of a Parquet file as it was at that time, none of which is a bomb."""
+    from pyarrow import ArrowInvalid, parquet
+
+    facts = parquet.ParquetFile(path).metadata
+    unpacked, text = Counter[str](), set[str]()
+    # `facts.schema` only where needed: the two hold each other, and stay until Python looks.
+    with open_file(path) as file:
+        for group in map(facts.row_group, range(facts.num_row_groups)):
+            for place, column in enumerate(map(group.column, range(group.num_columns))):
+                width = 8  # a value that repeats takes no bytes in the file
+                if column.physical_type == "BYTE_ARRAY":
+                    text.add(column.path_in_schema)
+                elif column.physical_type == "FIXED_LEN_BYTE_ARRAY":
+                    width = max(width, facts.schema.column(place).length)
+                needed = max(_bytes_of_pages(file, column), width * column.num_values)
+                unpacked[column.path_in_schema] += needed
+    for name, needed in unpacked.items():
+        if needed > FREE_BYTES + MOST_RATIO * size:
+            raise ArrowInvalid(f"{name!r} unpacks to {needed:,} bytes, which is refused")
+    return sorted(text)
+
+
+def _bytes_of_pages(file: IO[bytes], column: Any) -> int:
+    """Bytes of a column unpacked, as its pages say: room is made for these, not for the footer's.
+
+    The pages must hold as many values as the footer says; then no others are read.
+    """
+    from pyarrow import ArrowInvalid
+
+    needed = values = 0
+    try:
+        words = column.dictionary_page_offset or 0
+        file.seek(min(column.data_page_offset, words) if words > 0 else column.data_page_offset)
+        while values < column.num_values:
+            page = _thrift_struct(file)
+            counted = page[_COUNTED[page[1]]][1] if page[1] in _COUNTED else 0
+            if min(counted, page[2], page[3]) < 0:
+                break
+            values, needed = values + counted, needed + page[2]
+            file.seek(page[3], os.SEEK_CUR)
+    except (LookupError, OSError, TypeError, ValueError):
+        values = -1
+    if values != column.num_values:
+        raise ArrowInvalid(f"the pages of {column.path_in_schema!r} are not as its footer says")
+    return needed
+
+
+def _thrift_struct(file: IO[bytes], depth: int = 0) -> dict[int, Any]:
+    """Whole numbers and structs of a page's header by field, in Thrift's compact protocol.
+
+    What such headers don't have is refused: other readers may take it in another way.
+    """
+    found: dict[int, Any] = {}
+    field = 0
+    while start := file.read(1)[0]:
+        step, kind = divmod(start, 16)
+        field += step
+        if not step or field > 15 or depth > 2:
+            raise ValueError("no header of a page")
+        if kind == 12:
+            found[field] = _thrift_struct(file, depth + 1)
+        elif kind == 8:  # text
+            file.seek(_thrift_number(file), os.SEEK_CUR)
+        elif kind in (5, 6):
+            number = _thrift_number(file)
+            found[field] = (number >> 1) ^ -(number & 1)
+        elif kind not in (1, 2):  # true and false
+            raise ValueError("no header of a page")
+    return found
+
+
+def _thrift_number(file: IO[bytes]) -> int:
+    """A number of at most 32 bits, to which other readers would cut it."""
+    number = 0
+    for place in range(5):
+        (byte,) = file.read(1)
+        number |= (byte & 127) << 7 * place
+        if byte < 128 and number < 2**32:
+            return number
+    raise ValueError("no header of a page")
 
 
 def words_of_rows(column: Any, most: int = MOST_WORDS) -> Any:

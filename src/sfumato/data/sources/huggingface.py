@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,13 @@ from torch import Tensor
 
 from sfumato._core.checks import check_integer
 from sfumato._core.exports import optional
-from sfumato._core.files import UnreadableFileError, checked_file, plain_name, read_json
+from sfumato._core.files import (
+    UnreadableFileError,
+    checked_file,
+    plain_name,
+    read_json,
+    unreadable_file,
+)
 from sfumato._core.spec import in_data_root, nearest
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.files import File, Picture
@@ -24,6 +32,7 @@ from sfumato.data.splits import Shared, check_same_shape, image_files, source
 
 _FILES = {".parquet": "parquet", ".arrow": "arrow"}
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar", ".lz4")
+_FREE_CLASSES = 10_000  # numbered ones, however few rows there are
 _SAVED = ("state.json", "dataset_dict.json")  # what `save_to_disk` writes
 
 
@@ -91,7 +100,7 @@ def _open(path: str, subset: str | None, download: bool, cache: str) -> Mapping[
             f"{path}: no such folder or file. A name on the hub is fetched with download: true only"
         )
     datasets = optional("datasets", "data huggingface needs", "huggingface")
-    pyarrow = optional("pyarrow", "data huggingface needs", "huggingface")
+    optional("pyarrow", "data huggingface needs", "huggingface")
     if not place.exists():
         return _as_splits(datasets.load_dataset(path, subset))
     datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False  # which asks a host, also for local files
@@ -99,33 +108,44 @@ def _open(path: str, subset: str | None, download: bool, cache: str) -> Mapping[
         raise ValueError(f"{path}: subset is for sets on the hub; remove subset={subset!r}")
     if not place.is_dir() and place.suffix not in _FILES:
         raise ValueError(f"{path}: expected a folder, or a file of {', '.join(_FILES)}")
+    if place.is_dir():
+        read = _of_folder(place, cache)
+    else:
+        files, kind = {"train": str(checked_file(place))}, _FILES[place.suffix]
+        read = partial(datasets.load_dataset, kind, data_files=files, cache_dir=cache)
+    with _one_line(f"{path}: can't be read"):
+        return _as_splits(read())
+
+
+@contextlib.contextmanager
+def _one_line(what: str) -> Iterator[None]:
+    """Say in a line what can't be read: the library lets errors of any kind pass."""
     try:
-        if place.is_dir():
-            return _as_splits(_of_folder(place, cache))
-        files = {"train": str(checked_file(place))}
-        kind = _FILES[place.suffix]
-        return _as_splits(datasets.load_dataset(kind, data_files=files, cache_dir=cache))
-    except (datasets.exceptions.DatasetGenerationError, pyarrow.ArrowInvalid) as error:
-        reason = " ".join(str(error.__cause__ or error).split())[:200]
-        raise ValueError(f"{path}: can't be read ({reason})") from error
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error.__cause__ or error or type(error).__name__).split())[:200]
+        raise ValueError(f"{what} ({reason})") from error
 
 
-def _of_folder(place: Path, cache: str) -> Any:
-    """The files of a folder by their kind; addresses that a README.md gives are not read."""
+def _of_folder(place: Path, cache: str) -> Callable[[], Any]:
+    """Reads the files of a folder by their kind; addresses that a README.md gives are not read."""
     import datasets
 
     if any((place / name).exists() for name in _SAVED):
         _check_saved(place)
-        return datasets.load_from_disk(str(place))
+        return partial(datasets.load_from_disk, str(place))
     files = [each for each in place.rglob("*") if each.is_file()]
     odd = [each for each in files if each.suffix in _ARCHIVES or "::" in str(each)]
     if odd:
         raise ValueError(f"{odd[0]}: archives are not unpacked; unpack it, or move it elsewhere")
     for suffix, kind in _FILES.items():
         if any(each.suffix == suffix and each.stem != "metadata" for each in files):
-            splits = _files_by_split(place, suffix)
-            return datasets.load_dataset(kind, data_files=splits, cache_dir=cache)
-    return datasets.load_dataset("imagefolder", data_dir=str(place), cache_dir=cache)
+            return lambda: datasets.load_dataset(
+                kind, data_files=_files_by_split(place, suffix), cache_dir=cache
+            )
+    return partial(datasets.load_dataset, "imagefolder", data_dir=str(place), cache_dir=cache)
 
 
 def _files_by_split(place: Path, suffix: str) -> dict[str, list[str]]:
@@ -144,16 +164,26 @@ def _files_by_split(place: Path, suffix: str) -> dict[str, list[str]]:
 def _check_saved(place: Path) -> None:
     """Raise where a folder of `save_to_disk` names files outside of it."""
     splits = place / "dataset_dict.json"
-    names = read_json(splits, within=place).get("splits", []) if splits.exists() else []
+    names = _listed(splits, "splits", place) if splits.exists() else []
     for folder in [place, *(place / plain_name(name, splits) for name in names)]:
         state = folder / "state.json"
-        if state.exists():
-            for each in read_json(state, within=place).get("_data_files", []):
-                checked_file(folder / plain_name(each["filename"], state), within=place)
+        for each in _listed(state, "_data_files", place) if state.exists() else []:
+            name = each.get("filename") if isinstance(each, dict) else None
+            checked_file(folder / plain_name(name, state), within=place)
+
+
+def _listed(file: Path, key: str, place: Path) -> list[Any]:
+    content = read_json(file, within=place)
+    found = content.get(key, []) if isinstance(content, dict) else None
+    if not isinstance(found, list):
+        raise unreadable_file(file, f"it lists no {key}", "Save the set anew.")
+    return found
 
 
 def _as_splits(found: Any) -> Mapping[str, Any]:
-    return found if isinstance(found, Mapping) else {"train": found}
+    """Splits by name, their rows as plain Python: a saved set may ask for another library's."""
+    splits = found if isinstance(found, Mapping) else {"train": found}
+    return {str(name): each.with_format(None) for name, each in splits.items()}
 
 
 def _split_names(
@@ -184,11 +214,13 @@ def _read(
                 raise ValueError(
                     f"{path}: has no column {column!r}{hint}, it has {columns}: say {what}: COLUMN"
                 )
-    classes = _class_names(path, splits["train"], label)
+    values = {role: _values(f"{path}, {role}", each, label) for role, each in splits.items()}
+    names = getattr(splits["train"].features[label], "names", None)
+    classes = _class_names(path, values["train"]) if names is None else tuple(names)
     sets = {}
     for role, each in splits.items():
         where = f"{path}, {role}"
-        labels = _labels(where, each[label], classes)
+        labels = _labels(where, values[role], classes)
         if not len(labels):
             raise ValueError(f"{path}: the {role} split is empty")
         pictures = _Pictures(where, _encoded(where, each, image), cache, _root(path))
@@ -196,28 +228,33 @@ def _read(
     return sets
 
 
-def _class_names(path: str, train: Any, label: str) -> tuple[str, ...]:
-    """Those of the set's own classes; of numbers their digits; of strings the sorted ones."""
-    names = getattr(train.features[label], "names", None)
-    values = set(train[label]) if names is None else set()
-    if names is None and all(isinstance(each, str) for each in values):
-        names = sorted(values)
-    elif names is None and all(isinstance(each, int) for each in values):
-        names = map(str, range(max(values) + 1))
-    elif names is None:
-        kinds = sorted({type(each).__name__ for each in values})
+def _values(where: str, split: Any, column: str) -> list[Any]:
+    """A column as Arrow stores it: nothing is decoded, which would open and fetch what it names."""
+    with _one_line(f"{where}: column {column!r} can't be read"):
+        values = split.select_columns([column]).with_format("arrow")[:].column(0).to_pylist()
+    return list(values)
+
+
+def _class_names(path: str, labels: Sequence[Any]) -> tuple[str, ...]:
+    """Of numbers their digits; of strings the sorted ones."""
+    if all(isinstance(each, str) for each in labels):
+        return tuple(sorted(set(labels)))
+    if not all(isinstance(each, int) for each in labels):
+        kinds = sorted({type(each).__name__ for each in labels})
         raise ValueError(f"{path}: labels must be classes, whole numbers or strings, got {kinds}")
-    return tuple(names)
+    if max(labels) >= max(len(labels), _FREE_CLASSES):
+        raise ValueError(f"{path}: label {max(labels)} is refused: it has {len(labels):,} rows")
+    return tuple(map(str, range(max(labels) + 1)))
 
 
 def _labels(where: str, values: Sequence[Any], classes: tuple[str, ...]) -> Tensor:
     places: dict[Any, int] = {name: place for place, name in enumerate(classes)}
     places |= {place: place for place in range(len(classes))}
     for row, value in enumerate(values):
-        if value not in places:
+        if isinstance(value, dict | list) or value not in places:
             raise ValueError(
-                f"{where}, row {row}: label {value!r} is none of the classes {list(classes)[:10]}; "
-                "test sets of the hub are often without labels"
+                f"{where}, row {row}: label {repr(value)[:80]} is none of the classes "
+                f"{list(classes)[:10]}; test sets of the hub are often without labels"
             )
     return torch.tensor([places[value] for value in values], dtype=torch.int64)
 
@@ -225,11 +262,8 @@ def _labels(where: str, values: Sequence[Any], classes: tuple[str, ...]) -> Tens
 def _encoded(where: str, split: Any, image: str) -> Any:
     import datasets
 
-    try:
+    with _one_line(f"{where}: column {image!r} holds no images"):
         return split.select_columns([image]).cast_column(image, datasets.Image(decode=False))
-    except (TypeError, ValueError, NotImplementedError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise ValueError(f"{where}: column {image!r} holds no images ({reason})") from None
 
 
 class _Cache:
