@@ -257,8 +257,8 @@ def test_the_name_decides_and_not_the_container() -> None:
         with pytest.raises(ValueError, match="must be raw scores, got probabilities"):
             found.predict_proba(logits=given)
         assert np.allclose(found.predict_proba(probs=given), found.predict_proba(probs=probs))
-    with pytest.raises(TypeError, match="positional"):
-        found.predict_proba(probs)  # type: ignore[misc]
+    with pytest.raises(ValueError, match="probs"):  # by position they are probabilities
+        found.predict_proba(logits)
     assert choose_calibrator(logits=probs, target=labels, methods=["temperature"], any_logits=True)
 
 

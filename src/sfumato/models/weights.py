@@ -47,6 +47,7 @@ class HeadFeatures:
             which holds for the networks here and those of torchvision and timm.
 
     Example:
+        >>> import torch
         >>> from sfumato.models import resnet
         >>> network = resnet(8, num_classes=10, width=4).eval()
         >>> with HeadFeatures(network) as head:
