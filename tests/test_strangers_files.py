@@ -31,6 +31,8 @@ from sfumato.data.files import open_image
 from sfumato.engine import RunConfig, RunDirectory, load_network, parse, run
 from sfumato.engine.config.components import COMPONENTS
 from sfumato.engine.evaluation.analyses import Effort, read_analysed_run
+from sfumato.engine.training.checkpoint import _no_larger_than
+from sfumato.features import Smooth
 from sfumato.report import read_study
 
 TINY: dict[str, Any] = {
@@ -259,6 +261,7 @@ def test_no_detector_of_a_library_is_fetched(
         {"name": "resnet", "depth": 8, "width": 10**9},
         {"name": "torchvision:vit_b_16", "image_size": 224},
         {"name": "vgg", "depth": 16, "width": 64},
+        {**TINY["model"], "smooth": {"kernel": [1] * 7_000}},
     ],
 )
 def test_a_network_is_no_larger_than_its_weights(
@@ -274,9 +277,14 @@ def test_a_network_is_no_larger_than_its_weights(
         register(self, name, value)
 
     monkeypatch.setattr(torch.nn.Module, "register_parameter", count)
-    with pytest.raises(ValueError, match=r"not those of the network.*(far more|overflow)"):
+    with pytest.raises(ValueError, match=r"not those of the network.*(far more|overflow|at most)"):
         load_network(_with_model(copied, model))
     assert built < 10**7
+
+
+def test_buffers_are_numbers_of_a_network() -> None:
+    with _no_larger_than({}), pytest.raises(RuntimeError, match="far more numbers"):
+        torch.nn.ModuleList(Smooth([1] * 1_000) for _ in range(5))
 
 
 def test_a_network_is_tried_with_no_huge_image(copied: RunDirectory) -> None:
@@ -344,6 +352,7 @@ def test_weights_of_another_network_are_one_line(copied: RunDirectory) -> None:
         {"mean": ["a", "a", "a"]},
         {"std": [10**400] * 3},
         {"vocabulary": {"words": ["a"], "length": 4, "drop_unknown": True, "vector_width": 10**9}},
+        {"vocabulary": {"words": ["a"], "length": 4, "drop_unknown": True, "vector_width": -1}},
     ],
 )
 def test_odd_facts_of_a_network(copied: RunDirectory, change: dict[str, Any]) -> None:
@@ -546,7 +555,8 @@ _FUNCTIONS = """
     runpy.run_path runpy.run_module importlib.import_module pkgutil.resolve_name pydoc.locate
     importlib.util.spec_from_file_location importlib.machinery.SourceFileLoader
     shutil.copyfile shutil.copy shutil.copy2 shutil.copytree shutil.move
-    zipfile.ZipFile zipfile.Path tarfile.open tarfile.TarFile shutil.unpack_archive
+    csv.reader csv.DictReader zipfile.ZipFile zipfile.Path
+    tarfile.open tarfile.TarFile shutil.unpack_archive
     gzip.open gzip.GzipFile bz2.open bz2.BZ2File lzma.open lzma.LZMAFile
     pickle.load pickle.loads pickle.Unpickler marshal.loads shelve.open joblib.load
     compile importlib.__import__ importlib.reload sfumato._core.exports.optional
@@ -730,7 +740,8 @@ def test_nothing_goes_round_the_doors() -> None:
     import importlib; importlib.import_module(n)|from importlib import import_module as m; m(n)
     import subprocess; subprocess.run(c)|from subprocess import Popen; Popen(c)
     __import__(n)|exec(text)|eval(text)|import os; os.system(text)|import io; io.open(p)
-    import zipfile; zipfile.ZipFile(p)|from zipfile import ZipFile; ZipFile(p)
+    import zipfile; zipfile.ZipFile(p)|import csv; csv.DictReader(f)
+    from zipfile import ZipFile; ZipFile(p)
     import tarfile; tarfile.open(p)|archive.extractall(p)|import shutil; shutil.unpack_archive(p)
     import typer; typer.echo(name)|from rich.console import Console; Console().print(name)
     import sys; sys.stderr.write(name)|import yaml; yaml.load(text)|import pickle; pickle.load(f)

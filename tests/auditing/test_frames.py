@@ -314,3 +314,17 @@ def test_the_commands(
     assert "write WHAT=NAME, such as label=truth" in " ".join(done.stderr.split())
     done = sfumato("audit", "new.csv", *columns, "--calibrator", "none.json")
     assert "--calibrator none.json: no such file" in " ".join(done.stderr.split())
+
+
+def test_an_error_without_words_has_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was `can't be read ()`: what ends too soon raises an EOFError that says nothing."""
+
+    def load(*_: Any, **__: Any) -> None:
+        raise EOFError
+
+    torch.save({"probs": torch.ones(2, 2)}, tmp_path / "p.pt")
+    monkeypatch.setattr(torch, "load", load)
+    with pytest.raises(ValueError, match=r"p\.pt: can't be read \(EOFError\)"):
+        sfumato.audit(tmp_path / "p.pt")

@@ -31,11 +31,23 @@ def test_anchors_and_merge_keys() -> None:
         ("a: &a [1, *a]", "line 1: the anchor refers to itself"),
         ("[" * 5000, "nested too deeply"),
         ("a: [1", "line 1"),
+        (
+            "a: 1\nb: !!int ''",
+            "line 2: '' can't be read as int; correct it, or write text in quotes",
+        ),
+        ("a: !!float ''", "line 1: '' can't be read as float"),
+        ("a: {b: [1, !!bool x]}", "line 1: 'x' can't be read as bool"),
+        ("!!timestamp x: 1", "line 1: 'x' can't be read as timestamp"),
+        ("a: !!binary é", "line 1"),
+        ("a: 1" + ":59" * 200 + ".5", r"line 1: '1:59\S+\.5' can't be read as float"),
+        ("a: 0x" + "f" * 9000, r"line 1: '0xf\S+f' can't be read as int"),
+        ("a: !!python/object:os.system {}", "line 1: could not determine a constructor"),
     ],
 )
 def test_refused_with_the_line(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as caught:
         parse_yaml(text)
+    assert "\n" not in str(caught.value)
 
 
 def test_numbers_with_an_exponent_where_a_person_wrote_them() -> None:

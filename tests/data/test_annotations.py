@@ -187,3 +187,15 @@ def test_sizes_that_no_image_has(tmp_path: Path, width: str) -> None:
     file.write_text(file.read_text().replace("<width>20", f"<width>{width}"))
     with pytest.raises(ValueError, match=r"one\.xml: the image can't have"):
         read()
+
+
+@pytest.mark.parametrize("write", [voc, coco, openimages])
+def test_a_long_name_is_not_quoted_whole(tmp_path: Path, write: Callable[..., Reader]) -> None:
+    picture(tmp_path / "images")
+    read = write(tmp_path, [(3, 2, 7, 9)], "one" if write is voc else "n" * 5_000)
+    if write is voc:
+        file = tmp_path / "xml" / "one.xml"
+        file.write_text(file.read_text().replace("<width>", f"<width>{'n' * 5_000}"))
+    with pytest.raises(ValueError, match=r"nnnn\.\.\.nnnn") as caught:
+        read()
+    assert len(str(caught.value)) < 1_000

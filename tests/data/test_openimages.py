@@ -106,6 +106,16 @@ def test_files_that_are_missing_or_something_else(folder: Path) -> None:
         ),
         ("validation-annotations-bbox.csv", HEAD + "\n" + "x" * 200_000, "a line has more than"),
         ("class-descriptions-boxable.csv", "/m/p," + "x" * 200_000, "a line has more than"),
+        (
+            "validation-annotations-bbox.csv",
+            f'{HEAD}\n"' + "a\n" * 100_000,
+            r"line 6\d{4}: field larger than field limit",
+        ),
+        (
+            "class-descriptions-boxable.csv",
+            '/m/p,"' + "a\n" * 100_000,
+            r"line 6\d{4}: field larger than field limit",
+        ),
         ("bbox_labels_600_hierarchy.json", "[" * 20_000, "no hierarchy of classes"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from sfumato.engine import ConfigError
 from sfumato.study import load_study, plan
+from sfumato.study.config import read_extended
 
 BASE = """
 name: base
@@ -92,3 +93,12 @@ def test_no_file_has_such_a_name(base: Path, name: str) -> None:
     base.write_text(f'name: a\nextends: "{name}"\n')
     with pytest.raises(ConfigError, match="extends needs the name of a study file"):
         load_study(base)
+
+
+def test_a_long_chain_is_refused(tmp_path: Path) -> None:
+    """It ended in RecursionError, said of a file in the midst of it."""
+    for number in range(1_200):
+        extended = f"extends: c{number + 1}.yaml\nname: x\n"
+        (tmp_path / f"c{number}.yaml").write_text(extended)
+    with pytest.raises(ConfigError, match=r"c100\.yaml: is extended by a chain of 100 files"):
+        read_extended(tmp_path / "c0.yaml")

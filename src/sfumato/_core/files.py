@@ -7,6 +7,7 @@ follows no link out of a folder and reads no more than it was told to.
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import functools
 import glob
@@ -24,13 +25,13 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from sfumato._core.text import surrogates_as_codes
+from sfumato._core.text import brief, surrogates_as_codes
 
 Content = TypeVar("Content")
 _QUIET_SECONDS = 60
@@ -130,7 +131,14 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(finite(content), indent=2, allow_nan=False) + "\n")
 
 
-class UnreadableFileError(ValueError):
+class ContentError(ValueError):
+    """A mistake in a file; the message names it, and quotes nothing of it at any length."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(brief(message))
+
+
+class UnreadableFileError(ContentError):
     """A file that was cut or changed after it was written; the message names it and the remedy."""
 
 
@@ -204,6 +212,18 @@ def text_lines(file: IO[str], most: int = MOST_JSON) -> Iterator[str]:
         if len(line) > most:
             raise ValueError(f"a line has more than {most:,} characters")
         yield line
+
+
+def csv_rows(path: Path, lines: Iterable[str], **form: Any) -> Iterator[tuple[int, list[str]]]:
+    """The rows of CSV with the number of the line where each ends; `form` as of `csv.reader`."""
+    reader = csv.reader(lines, **form)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise ContentError(f"{path}, line {reader.line_num}: {error}") from None
+    except ValueError as error:  # of the lines
+        raise ContentError(f"{path}: {error}") from None
 
 
 def plain_name(name: object, where: Path) -> str:

@@ -35,6 +35,8 @@ _HIDDEN = re.compile(
     + "".join(chr(0x10000 * plane + last) for plane in range(1, 17) for last in (0xFFFE, 0xFFFF))
     + "]"
 )
+_LONGEST = 4_000  # of a message
+_LONG_WORD = re.compile(r"[^\s/\\]{256,}")  # longer than the name of any file or folder
 _MARKDOWN = re.compile(
     r"[\\`*|~$]"
     r"|\[(?![0-9+\-−., %:]*\](?![(\[:]))"  # an interval such as [0.1, 0.2] is no link
@@ -84,6 +86,23 @@ def _code(found: re.Match[str]) -> str:
 def surrogates_as_codes(text: str) -> str:
     """Return text whose lone surrogates, which UTF-8 can't hold, are their codes."""
     return re.sub("[\ud800-\udfff]", _code, text)
+
+
+def brief(message: str) -> str:
+    """Shorten what a message quotes of a stranger's file: itself, and words that name no file.
+
+    Example:
+        >>> brief(f"a.json: no class {'x' * 5000} in it")
+        'a.json: no class xxxxxxxxxxxxxxxxxxxx...xxxxxxxxxxxxxxxxxxxx in it'
+    """
+    if len(message) > _LONGEST:
+        message = f"{message[: _LONGEST // 2]}...{message[-_LONGEST // 2 :]}"
+    return _LONG_WORD.sub(lambda found: f"{found[0][:20]}...{found[0][-20:]}", message)
+
+
+def reason(error: Exception) -> str:
+    """Return what an error says, or its kind where it says nothing."""
+    return str(error) or type(error).__name__
 
 
 def one_line(text: str) -> str:

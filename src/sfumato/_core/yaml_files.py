@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.constructor import ConstructorError
 
 from sfumato._core.files import UnreadableFileError, check_depth, read_bytes, write_text
 
@@ -15,6 +17,7 @@ MOST_VALUES = 100_000
 _MOST_BYTES = 2**20  # some seconds at worst; a study file has some kilobytes
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT, _FLOAT = "tag:yaml.org,2002:str", "tag:yaml.org,2002:float"
+_NUMBERS, _LONGEST_NUMBER = ("tag:yaml.org,2002:int", _FLOAT), 1_000  # characters
 _SCIENTIFIC = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
 
@@ -63,7 +66,7 @@ def parse_yaml(text: str, *, by_hand: bool = False) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(_reason(error)) from None
 
 
 class _Loader(yaml.SafeLoader):
@@ -84,6 +87,18 @@ class _Loader(yaml.SafeLoader):
         if isinstance(parent, yaml.MappingNode) and index is None:
             self._refuse_duplicate(parent, node)
         return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
+                raise ValueError
+            return super().construct_object(node, deep=deep)
+        except (yaml.YAMLError, RecursionError, MemoryError):
+            raise
+        except Exception:  # PyYAML lets pass whatever Python says of a value that its tag can't be
+            reason = f"{reprlib.repr(node.value)} can't be read as {node.tag.rpartition(':')[2]}"
+            remedy = "correct it, or write text in quotes and without a tag"
+            raise ConstructorError(None, None, f"{reason}; {remedy}", node.start_mark) from None
 
     def _refuse_duplicate(self, parent: yaml.MappingNode, key: yaml.Node | None) -> None:
         if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
@@ -131,6 +146,14 @@ def _read_numbers(node: yaml.Node, seen: set[int]) -> None:
     is_bare_word = isinstance(node, yaml.ScalarNode) and node.tag == _TEXT and node.style is None
     if is_bare_word and _SCIENTIFIC.fullmatch(node.value):
         node.tag = _FLOAT
+
+
+def _reason(error: yaml.YAMLError) -> str:
+    """Return in one line what PyYAML says in several."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        said = ", ".join(filter(None, (error.context, error.problem)))
+        return f"line {error.problem_mark.line + 1}: {said}"
+    return " ".join(str(error).split())
 
 
 def _line(node: yaml.Node) -> str:

@@ -5,7 +5,6 @@ Nothing in a file is executed: no pickles are read. Tables are never in memory a
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -26,7 +25,9 @@ from torch import Tensor
 from sfumato._core.checks import MOST_WHOLE, are_probabilities, plain_array, whole_numbers
 from sfumato._core.files import (
     MOST_WORDS,
+    ContentError,
     checked_file,
+    csv_rows,
     map_array,
     open_arrays,
     open_file,
@@ -34,10 +35,11 @@ from sfumato._core.files import (
     text_lines,
     words_of_rows,
 )
+from sfumato._core.text import reason
 from sfumato._core.torch_files import read_tensors
 
 
-class PredictionFileError(ValueError):
+class PredictionFileError(ContentError):
     """A file that can't be audited; the message names it, says why, and what would work."""
 
 
@@ -160,7 +162,7 @@ def read_npy(path: Path) -> Columns:
     try:
         return {"array": map_array(path)}
     except (ValueError, OSError) as error:
-        raise PredictionFileError(f"{path}: can't be read ({error})") from None
+        raise PredictionFileError(f"{path}: can't be read ({reason(error)})") from None
 
 
 def csv_batches(path: Path, wanted: Wanted, on_bad_row: str = "stop") -> Table:
@@ -173,8 +175,9 @@ def csv_batches(path: Path, wanted: Wanted, on_bad_row: str = "stop") -> Table:
         outside_quotes = re.sub(r'"[^"]*"', "", next(text_lines(file), ""))
         delimiter = max(_DELIMITERS, key=outside_quotes.count)  # the one of the most fields
         file.seek(0)
-        read = csv.reader(text_lines(file), delimiter=delimiter, skipinitialspace=True)
-        rows: Iterator[list[str]] = (line for line in read if line)
+        form = {"delimiter": delimiter, "skipinitialspace": True}
+        read = csv_rows(path, text_lines(file), **form)
+        rows: Iterator[list[str]] = (line for _, line in read if line)
         header = [name.strip() for name in next(rows, [])]
         ahead = list(islice(rows, 1))
         cells = zip(header, ahead[0], strict=False) if ahead else ()
@@ -298,7 +301,7 @@ def open_parquet(path: Path) -> Any:
     try:
         return parquet_file(path)
     except Exception as error:
-        raise PredictionFileError(f"{path}: can't be read ({error})") from None
+        raise PredictionFileError(f"{path}: can't be read ({reason(error)})") from None
 
 
 def _from_arrow(column: Any, most: int = MOST_WORDS) -> np.ndarray:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_logit_values, plain_array, whole_numbers
-from sfumato._core.files import checked_file
+from sfumato._core.files import ContentError, checked_file
+from sfumato._core.text import reason
 from sfumato.auditing.columns import (
     ARRAYS,
     IGNORED,
@@ -795,11 +796,11 @@ def read_batches(
             if len(part) or (part.strange is not None and len(part.strange)):
                 seen = True
                 yield part
-    except PredictionFileError:
-        raise
+    except ContentError as error:  # says itself which file, and where
+        raise PredictionFileError(str(error)) from None
     except Exception as error:
         # Broken files fail in as many ways as there are parsers behind; each becomes one message.
-        raise PredictionFileError(f"{path}: can't be read ({error})") from None
+        raise PredictionFileError(f"{path}: can't be read ({reason(error)})") from None
     if not seen:
         left = f"; {skipped.total()} rows were left out" if skipped else ""
         raise PredictionFileError(f"{path}: holds no prediction{left}")

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from sfumato import __version__
 from sfumato._core.files import FULL_DISK
 from sfumato._core.spec import nearest
-from sfumato._core.text import show_messages_visibly, terminal, visible
+from sfumato._core.text import brief, show_messages_visibly, terminal, visible
 from sfumato.cli.predictions import audit, calibrate
 from sfumato.cli.results import analyse, compare, corrupt, export, list_components, runs
 from sfumato.cli.shared import console
@@ -147,9 +147,6 @@ def _check_arguments(arguments: list[str]) -> None:
             ) from None
 
 
-_LONGEST = 4_000  # of a message, which may quote a cell of a stranger's file
-
-
 def _message(error: Exception) -> str:
     """Return what the system says of a file, without its numbers; our own messages as they are."""
     text = str(error)
@@ -157,4 +154,4 @@ def _message(error: Exception) -> str:
         text = f"{error.filename}: {error.strerror}"
     elif isinstance(error, OSError) and error.strerror is not None:
         text = f"{error.strerror}: free some room, or write elsewhere"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text):,} characters)"
+    return brief(text)

@@ -20,7 +20,15 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_integer
-from sfumato._core.files import is_file, open_file, read_bytes, read_text, text_lines
+from sfumato._core.files import (
+    ContentError,
+    csv_rows,
+    is_file,
+    open_file,
+    read_bytes,
+    read_text,
+    text_lines,
+)
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.files import EXTENSIONS, image_size
 from sfumato.data.sources.objects import real_boxes, single_objects
@@ -107,7 +115,7 @@ class BoxReader:
 
     def refuse(self, reason: str, message: str) -> None:
         if self.on_bad_box == "error":
-            raise ValueError(f"{message}. on_bad_box='skip' leaves such out and counts them.")
+            raise ContentError(f"{message}. on_bad_box='skip' leaves such out and counts them.")
         self.found.skipped[reason] += 1
 
 
@@ -192,11 +200,11 @@ def coco_content(file: Path) -> dict[str, list[dict[str, Any]]]:
     try:
         content = json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file}: not readable as JSON: {error}") from error
+        raise ContentError(f"{file}: not readable as JSON: {error}") from error
     for section, keys in _NEEDED.items():
         entries = content.get(section) if isinstance(content, dict) else None
         if not isinstance(entries, list):
-            raise ValueError(f"{file}: needs a list {section!r}")
+            raise ContentError(f"{file}: needs a list {section!r}")
         for number, entry in enumerate(entries):
             _check_entry(f"{file}: {section}[{number}]", entry, keys)
     return content
@@ -204,7 +212,7 @@ def coco_content(file: Path) -> dict[str, list[dict[str, Any]]]:
 
 def _check_entry(where: str, entry: object, keys: dict[str, tuple[type, ...]]) -> None:
     if not isinstance(entry, dict) or set(keys) - set(entry):
-        raise ValueError(f"{where} needs the keys {sorted(keys)}")
+        raise ContentError(f"{where} needs the keys {sorted(keys)}")
     for key, kinds in keys.items():
         expected = " or ".join(kind.__name__ for kind in kinds)
         is_good = isinstance(entry[key], kinds)
@@ -212,14 +220,14 @@ def _check_entry(where: str, entry: object, keys: dict[str, tuple[type, ...]]) -
             expected = "a number of pixels, at least 1"
             is_good = 1 <= entry[key] < _MOST_PIXELS
         if not is_good:
-            raise ValueError(f"{where} has {entry[key]!r} for {key}, which must be {expected}")
+            raise ContentError(f"{where} has {entry[key]!r} for {key}, which must be {expected}")
 
 
 def four_numbers(box: Any, where: str) -> Box:
     try:
         x, y, width, height = (float(value) for value in box)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{where}: bbox must be x, y, width, height, got {box!r}") from None
+        raise ContentError(f"{where}: bbox must be x, y, width, height, got {box!r}") from None
     return x, y, width, height
 
 
@@ -253,14 +261,15 @@ def read_openimages(
     check_choice("on_bad_image", on_bad_image, (None, "error", "skip"))
     reader = BoxReader(on_bad_box)
     found: dict[str, AnnotatedImage | None] = {}
-    rows = csv.DictReader(_csv_lines(file))
-    lacking = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
+    rows = _csv_rows(file)
+    _, heading = next(rows, (0, []))
+    lacking = [name for name in _COLUMNS if name not in heading]
     if lacking:
-        raise ValueError(f"{file}: has no column {lacking[0]!r}, has {rows.fieldnames}")
-    for row in rows:
-        where = f"{file}, line {rows.line_num}"
-        if any(row[name] is None for name in _COLUMNS):
-            raise ValueError(f"{where}: fewer fields than the heading has")
+        raise ContentError(f"{file}: has no column {lacking[0]!r}, has {heading}")
+    for number, cells in rows:
+        where, row = f"{file}, line {number}", dict(zip(heading, cells, strict=False))
+        if any(name not in row for name in _COLUMNS):
+            raise ContentError(f"{where}: fewer fields than the heading has")
         if row.get("IsGroupOf") == "1":
             reader.found.skipped["groups"] += 1
             continue
@@ -274,27 +283,25 @@ def read_openimages(
         try:
             x1, x2, y1, y2 = (float(row[name]) for name in _COLUMNS[2:])
         except (TypeError, ValueError):
-            raise ValueError(f"{where}: XMin, XMax, YMin and YMax must be numbers") from None
+            raise ContentError(f"{where}: XMin, XMax, YMin and YMax must be numbers") from None
         box = (x1 * image.width, y1 * image.height, x2 * image.width, y2 * image.height)
         reader.add(image, box, names.get(row["LabelName"], row["LabelName"]), where)
     images_found = [image for image in found.values() if image is not None]
     return replace(reader.found, images=images_found)
 
 
-def _csv_lines(file: Path) -> Iterator[str]:
-    """Lines that the csv module takes: its fields have a longest, and so have ours."""
+def _csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """Rows that are not empty; no line is longer than a field may be."""
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file; expected an OpenImages CSV")
     with TextIOWrapper(open_file(file), "utf-8", newline="") as lines:
-        try:
-            yield from text_lines(lines, csv.field_size_limit())
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from None
+        rows = csv_rows(file, text_lines(lines, csv.field_size_limit()))
+        yield from ((number, row) for number, row in rows if row)
 
 
 def class_descriptions(file: Path) -> dict[str, str]:
     """The name of each code (`/m/011k07`); a heading, which newer files have, is left out."""
-    rows = {row[0]: row[1] for row in csv.reader(_csv_lines(file)) if len(row) >= 2}
+    rows = {row[0]: row[1] for _, row in _csv_rows(file) if len(row) >= 2}
     rows.pop("LabelName", None)
     return rows
 
@@ -349,7 +356,7 @@ def read_voc(
             continue
         width, height = (_number(tree, f"size/{side}", file) for side in ("width", "height"))
         if not (1 <= width < math.inf and 1 <= height < math.inf):
-            raise ValueError(f"{file}: the image can't have {width:g} x {height:g} pixels")
+            raise ContentError(f"{file}: the image can't have {width:g} x {height:g} pixels")
         image = AnnotatedImage(path, int(width), int(height))
         for thing in tree.iterfind("object"):
             x1, y1, x2, y2 = (
@@ -369,7 +376,7 @@ def parse_safely(file: Path) -> ElementTree.Element:
     builder = ElementTree.TreeBuilder()
 
     def refuse(*_: object) -> None:
-        raise ValueError(f"{file}: has a document type or entities, which annotations don't need")
+        raise ContentError(f"{file}: has a document type or entities, which annotations don't need")
 
     parser.StartDoctypeDeclHandler = refuse
     parser.EntityDeclHandler = refuse
@@ -379,7 +386,7 @@ def parse_safely(file: Path) -> ElementTree.Element:
     try:
         parser.Parse(read_bytes(file), True)
     except (expat.ExpatError, LookupError, UnicodeError) as error:  # also of odd encodings
-        raise ValueError(f"{file}: not readable as XML: {error}") from error
+        raise ContentError(f"{file}: not readable as XML: {error}") from error
     return builder.close()
 
 
@@ -397,7 +404,7 @@ def _number(element: ElementTree.Element, where: str, file: Path) -> float:
     try:
         return float(text or "")
     except ValueError:
-        raise ValueError(f"{file}: {where} must be a number, got {text!r}") from None
+        raise ContentError(f"{file}: {where} must be a number, got {text!r}") from None
 
 
 READERS: dict[str, Callable[..., Annotations]] = {
@@ -485,11 +492,11 @@ def _whole_images(
     check_integer("size", size, low=1)
     chosen = [image for image in images if image.boxes]
     if not chosen:
-        raise ValueError("none of the images has an object; read the annotations' report")
+        raise ContentError("none of the images has an object; read the annotations' report")
     for image in chosen:
         width, height = image_size(image.path)
         if (width, height) != (image.width, image.height):
-            raise ValueError(
+            raise ContentError(
                 f"{image.path}: annotated as {image.width}x{image.height} pixels, but has "
                 f"{width}x{height}; its boxes can't be placed"
             )
@@ -507,7 +514,7 @@ def _whole_images(
 def _known_only(whole: ArrayDataset, box_labels: Tensor) -> ArrayDataset:
     samples = single_objects(whole, box_labels=box_labels)
     if not len(samples):
-        raise ValueError(f"no object of the classes {list(whole.classes)} is in view")
+        raise ContentError(f"no object of the classes {list(whole.classes)} is in view")
     return samples
 
 
@@ -521,7 +528,7 @@ def _labelled(whole: ArrayDataset, box_labels: Tensor) -> ArrayDataset:
     if len(mixed):
         first = int(mixed[0])
         names = [whole.classes[int(each[first])] for each in (lowest, highest)]
-        raise ValueError(
+        raise ContentError(
             f"image {first} has objects of several classes, such as {names}: others='keep' needs "
             "images of one class; leave it out for one sample an object"
         )

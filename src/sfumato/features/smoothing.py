@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from sfumato._core.checks import check_choice, check_floating, check_number
 from sfumato.ops.library import can_smooth, is_within_reach, smooth_map
 
+_LONGEST = 1_000  # of kernels
 ProbKind = Literal["tanh", "relu6", "scale", "none", "identity"]
 
 
@@ -148,6 +149,8 @@ def check_kernel(kernel: Sequence[float]) -> tuple[float, ...]:
     if not is_vector:
         raise TypeError(f"kernel must be a vector of numbers such as (1, 2, 1), got {kernel!r}")
     vector = tuple(kernel)
+    if len(vector) > _LONGEST:  # its square is made
+        raise ValueError(f"kernel must have at most {_LONGEST} numbers, got {len(vector):,}")
     if not vector or not all(math.isfinite(k) and k >= 0 for k in vector) or sum(vector) == 0:
         raise ValueError(
             "kernel must hold non-negative numbers, not all zero, because they are the weights of "

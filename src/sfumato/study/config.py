@@ -21,6 +21,7 @@ from sfumato.engine.config.sections import EvaluateConfig, Strict
 from sfumato.engine.tasks.ensembles import member_config
 
 EXTENDS = "extends"
+_MOST_EXTENDED = 100  # files, one above the other
 _SECTIONS = ("train", "predict", "evaluate", "classifier")
 
 
@@ -50,13 +51,21 @@ def read_extended(path: Path, above: tuple[Path, ...] = ()) -> Any:
             f"{path}: extends needs the name of a study file, and the study a name of its own"
         )
     chain = (*above, path.resolve())
-    if (path.parent / other).resolve() in chain:
-        raise ConfigError(f"{path}: extends {other}, which extends it")
+    _check_chain(chain, other)
     base = read_extended(path.parent / other, chain)
     if not isinstance(base, Mapping):
         return own  # what is wrong with it is said as of any file
     recipe = merge_recipe(base.get("recipe") or {}, own.get("recipe") or {})
     return {**base, **own, "recipe": recipe}
+
+
+def _check_chain(chain: tuple[Path, ...], other: str) -> None:
+    """Raise where the last file of a chain extends one of it, or the chain is too long."""
+    path = chain[-1]
+    if len(chain) > _MOST_EXTENDED:
+        raise ConfigError(f"{path}: is extended by a chain of {_MOST_EXTENDED} files; join some")
+    if (path.parent / other).resolve() in chain:
+        raise ConfigError(f"{path}: extends {other}, which extends it")
 
 
 def merge_recipe(recipe: Any, changes: Any) -> Any:

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from sfumato._core.exports import optional
-from sfumato._core.files import FREE_BYTES, MOST_RATIO, parquet_file, words_of_rows
+from sfumato._core.files import (
+    FREE_BYTES,
+    MOST_RATIO,
+    ContentError,
+    csv_rows,
+    parquet_file,
+    words_of_rows,
+)
 from sfumato.data.dataset import DataSplits
 from sfumato.data.splits import Shared, source
 from sfumato.data.text.documents import OPTIONS, Documents, Part, read_text, token_splits
@@ -66,7 +73,7 @@ def _documents(rows: _Pairs, classes: list[str], path: Path) -> Documents:
     numbers = {name: number for number, name in enumerate(classes)}
     unknown = sorted({name for _, name in rows} - set(classes))
     if unknown:
-        raise ValueError(f"{path}: labels {unknown} are not in the training file")
+        raise ContentError(f"{path}: labels {unknown} are not in the training file")
     return Documents([text for text, _ in rows], [numbers[name] for _, name in rows])
 
 
@@ -74,27 +81,27 @@ def _read(path: Path, text: str, label: str, encoding: str) -> _Pairs:
     if not path.is_file():
         raise FileNotFoundError(f"{path.absolute()}: no such file")
     if path.suffix not in _READERS:
-        raise ValueError(f"{path}: expected a table that ends in {', '.join(_READERS)}")
+        raise ContentError(f"{path}: expected a table that ends in {', '.join(_READERS)}")
     rows = [
         (_text(row, text, where), _label(row, label, where))
         for where, row in _READERS[path.suffix](path, encoding, (text, label))
     ]
     if not rows:
-        raise ValueError(f"{path}: has no rows")
+        raise ContentError(f"{path}: has no rows")
     return rows
 
 
 def _text(row: Mapping[str, Any], column: str, where: str) -> str:
     value = _value(row, column, where, "text")
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where}: {column} must be a text, got {value!r}; remove the row")
+        raise ContentError(f"{where}: {column} must be a text, got {value!r}; remove the row")
     return value
 
 
 def _label(row: Mapping[str, Any], column: str, where: str) -> str:
     value = _value(row, column, where, "label")
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise ValueError(
+        raise ContentError(
             f"{where}: {column} must be a word or a whole number, got {value!r}; label the row or "
             "remove it"
         )
@@ -103,7 +110,7 @@ def _label(row: Mapping[str, Any], column: str, where: str) -> str:
 
 def _value(row: Mapping[str, Any], column: str, where: str, option: str) -> Any:
     if column not in row:
-        raise ValueError(
+        raise ContentError(
             f"{where}: no column {column!r}, there are {sorted(map(str, row))}; name the right one "
             f"with {option}:"
         )
@@ -119,7 +126,7 @@ def _refuse_twice(names: Sequence[str], columns: Sequence[str], where: str) -> N
     """Raise where a column that is read is there twice, of which one would be ignored."""
     for column in columns:
         if names.count(column) > 1:
-            raise ValueError(
+            raise ContentError(
                 f"{where}: {names.count(column)} columns are called {column!r}; rename all but one"
             )
 
@@ -127,17 +134,17 @@ def _refuse_twice(names: Sequence[str], columns: Sequence[str], where: str) -> N
 def _csv_rows(path: Path, encoding: str, columns: Sequence[str]) -> Rows:
     content = read_text(path, encoding).removeprefix("\ufeff")
     lines = io.StringIO(content, newline="")
-    reader = csv.DictReader(lines, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+    rows = csv_rows(path, lines, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
     usual = csv.field_size_limit(len(content))  # a text may be as long as its file
     try:
-        _refuse_twice(list(reader.fieldnames or ()), columns, str(path))
-        for row in reader:
-            where = f"{path}, line {reader.line_num}"
-            if None in row or None in row.values():
-                raise ValueError(f"{where}: not as many fields as the header has")
-            yield where, row
-    except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+        _, names = next(rows, (0, []))
+        _refuse_twice(names, columns, str(path))
+        for number, row in rows:
+            where = f"{path}, line {number}"
+            if row and len(row) != len(names):
+                raise ContentError(f"{where}: not as many fields as the header has")
+            if row:
+                yield where, dict(zip(names, row, strict=True))
     finally:
         csv.field_size_limit(usual)
 
@@ -151,9 +158,9 @@ def _json_rows(path: Path, encoding: str, columns: Sequence[str]) -> Rows:
         try:
             row = json.loads(line, object_pairs_hook=_Pairwise)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where}: not JSON ({error}); correct or remove the line") from None
+            raise ContentError(f"{where}: not JSON ({error}); correct or remove the line") from None
         if not isinstance(row, _Pairwise):
-            raise ValueError(f"{where}: expected an object of columns, got {type(row).__name__}")
+            raise ContentError(f"{where}: expected an object of columns, got {type(row).__name__}")
         _refuse_twice([name for name, _ in row], columns, where)
         yield where, dict(row)
 
@@ -176,12 +183,12 @@ def _parquet_rows(path: Path, encoding: str, columns: Sequence[str]) -> Rows:
             found = [words_of_rows(column, room) for column in batch.columns]
             room -= sum(column.nbytes for column in found) + _ROW_BYTES * len(batch)
             if room < 0:
-                raise ValueError(f"{path}: its rows need far more memory than the file: refused")
+                raise ContentError(f"{path}: its rows need far more memory than the file: refused")
             for values in zip(*(column.to_pylist() for column in found), strict=True):
                 number += 1
                 yield f"{path}, row {number}", dict(zip(batch.schema.names, values, strict=True))
     except (arrow.ArrowException, OSError, OverflowError) as error:
-        raise ValueError(f"{path}: not readable as Parquet: {error}") from error
+        raise ContentError(f"{path}: not readable as Parquet: {error}") from error
 
 
 _READERS: dict[str, Callable[[Path, str, Sequence[str]], Rows]] = {

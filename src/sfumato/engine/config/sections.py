@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from sfumato._core.files import ContentError
 from sfumato._core.spec import Spec, content_hash
 from sfumato.corruptions import CORRUPTIONS, PERTURBATIONS
 from sfumato.engine.config.components import components, resolve_component
@@ -68,7 +69,7 @@ Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed", "bf16-true"]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class ConfigError(ValueError):
+class ConfigError(ContentError):
     """A configuration that can't be run; the message says which key, why, and what to do."""
 
 

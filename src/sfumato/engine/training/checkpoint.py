@@ -21,8 +21,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
+from sfumato._core.checks import check_integer
 from sfumato._core.files import (
     checked_file,
     read_bytes,
@@ -322,18 +326,18 @@ def _no_larger_than(weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Stop building a network of far more numbers than its weights, as a stranger may ask for."""
     room, thread = _SPARE_NUMBERS + 4 * sum(map(torch.numel, weights.values())), get_ident()
 
-    def count(_module: nn.Module, _name: str, value: nn.Parameter | None) -> None:
+    def count(_module: nn.Module, _name: str, value: Tensor | None) -> None:
         nonlocal room
         if value is not None and get_ident() == thread:
             room -= value.numel()
             if room < 0:
-                raise RuntimeError("the network has far more parameters than the weights")
+                raise RuntimeError("the network has far more numbers than the weights")
 
-    hook = register_module_parameter_registration_hook(count)
-    try:
+    with (
+        register_module_parameter_registration_hook(count),
+        register_module_buffer_registration_hook(count),
+    ):
         yield
-    finally:
-        hook.remove()
 
 
 def read_config(directory: RunDirectory, *, modules: str | Path | None = None) -> RunConfig:
@@ -399,6 +403,7 @@ def _vocabulary(found: dict[str, Any] | None, numbers: int) -> Vocabulary | None
     words = Vocabulary(tuple(found["words"]), found["length"], found["drop_unknown"])
     if found["vector_width"] is None:
         return words
+    check_integer("vector_width", found["vector_width"], low=1)
     if words.size * found["vector_width"] > numbers:
         raise ValueError("its word vectors have more numbers than the weights")
     return replace(words, vectors=torch.zeros(words.size, found["vector_width"]))
