@@ -81,7 +81,7 @@ def _check_directory(file: IO[bytes]) -> None:
 class _Value(NamedTuple):
     """What the unpickler would have on its stack: how much is in it, and how deep it nests."""
 
-    count: int = 1
+    size: int = 1
     depth: int = 0
 
 
@@ -96,14 +96,14 @@ def _check_pickle(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
         if "GLOBAL" in name and not _MADE_BY.fullmatch(str(argument).replace(" ", ".")):
             raise ValueError(_MORE_THAN_TENSORS)
         if name.endswith("PUT") or name == "MEMOIZE":
-            memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
+            memo[len(memo) if argument is None else int(argument)] = stack[-1]
             continue
         taken = _taken(stack, operation)
         if name.endswith("GET"):
-            made = memo[argument] or _Value()
+            made = memo[int(argument or 0)] or _Value()
         else:
-            made = _Value(1 + sum(v.count for v in taken), 1 + max([v.depth for v in taken] or [0]))
-        if made.depth > _DEEPEST or made.count > _MOST_VALUES:
+            made = _Value(1 + sum(v.size for v in taken), 1 + max([v.depth for v in taken] or [0]))
+        if made.depth > _DEEPEST or made.size > _MOST_VALUES:
             raise ValueError("its values are nested too deeply, or far too many")
         for each in operation.stack_after:
             stack.append(None if each is pickletools.markobject else made)

@@ -343,6 +343,8 @@ Value_co = TypeVar("Value_co", covariant=True)
 class OfPredictions(Protocol[Value_co]):
     """A metric of predictions; `of_groups` is the same metric of groups (...), (...) each."""
 
+    __name__: str
+
     @property
     def of_groups(self) -> Callable[[Groups], Value_co]: ...
 
