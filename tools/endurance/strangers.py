@@ -47,7 +47,7 @@ from sfumato.predictions.calibrator import SCALERS
 from sfumato.predictions.onnx_calibrator import append_to_onnx
 from sfumato.report import read_study
 from tests import test_strangers_files as plants
-from tests.core import test_text as texts
+from tests.core import test_text as texts, test_torch_files as values
 from tests.data.test_archives import _link
 from tests.predictions import test_calibrator as calibrators
 from tools.endurance import pages
@@ -260,6 +260,25 @@ def zip_bombs(folder: Path, dice: Dice) -> None:
     library(read)(path)
 
 
+_OPERATIONS = (
+    *(b"}", b")", b"]", b"(", b"t", b"d", b"l", b"s", b"u", b"a", b"e", b"0", b"2", b"N", b"K\x01"),
+    *(b"\x85", b"\x86", b"q\x01", b"h\x01", b"h\x01\x86q\x01", b"X\x01\x00\x00\x00a", b"R", b"b"),
+    *(b"c__builtin__\nbytearray\n", b"ctorch\nFloatStorage\n", b"ctorch\nSize\n", b"Q"),
+    *(b"ctorch.storage\nUntypedStorage\n", b"ctorch._utils\n_rebuild_tensor_v2\n"),
+    *(b"J\x00\x00\x00\x7f", b"\x8a\x08" + b"\x7f" * 8, b"ccollections\nOrderedDict\n"),
+)
+
+
+def torch_files(folder: Path, dice: Dice) -> None:
+    """Unpickle drawn operations from a file of torch.save, or change its bytes."""
+    pieces = [dice.choice(_OPERATIONS) * dice.choice([1, 1, 1, 60, 20_000]) for _ in range(12)]
+    content = values.with_pickle(b"\x80\x02}" + b"".join(pieces[: dice.randint(1, 12)]) + b".")
+    if dice.random() < 0.3:
+        content = damaged(values.saved({"probs": torch.ones(9, 3) / 3}), dice)
+    (folder / "a.pt").write_bytes(content)
+    library(dice.choice([read_predictions, read_weights]))(folder / "a.pt")
+
+
 @cache
 def _calibrators() -> tuple[Calibrator, ...]:
     logits, labels = calibrators.draw(400)
@@ -432,6 +451,7 @@ KINDS: dict[str, Callable[[Path, Dice], None]] = {
     "archives, links and odd members": archives,
     "archives, bombs by ratio": archive_bombs,
     ".npz and .zip, bombs by ratio": zip_bombs,
+    "files of torch.save": torch_files,
     "calibrators, JSON": calibrator_files,
     "ONNX models": onnx_models,
     "COCO detection annotations": coco_detection,
