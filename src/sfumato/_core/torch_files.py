@@ -13,20 +13,23 @@ import re
 import struct
 import warnings
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import torch
 
 from sfumato._core.files import MOST_ARRAYS, check_unpacked, open_file
 
 _MOST_PICKLE = 64 * 2**20
-_DEEPEST, _MOST_VALUES = 100, 10**7
-# What tensors, their storages, sizes and types are made by; `bytearray(n)` and the like take room.
+_DEEPEST = 100
+# What tensors, their storages, sizes and types are made by. Others take any room: `bytearray(n)`,
+# copies of views, empty quantised tensors.
 _MADE_BY = re.compile(
-    r"torch\.(_utils|_tensor)\._rebuild_\w+|torch\.(?!Untyped|Typed)\w+Storage|torch\.[a-z]\w*"
-    r"|torch\.(Size|nn\.parameter\.Parameter|serialization\._get_layout)|collections\.OrderedDict"
+    r"torch\._utils\._rebuild_(tensor|tensor_v2|parameter|sparse_tensor)|torch\.[a-z]\w*"
+    r"|torch\.(?!Untyped|Typed)\w+Storage|collections\.OrderedDict"
+    r"|torch\.(Size|nn\.parameter\.Parameter|serialization\._get_layout)"
 )
 _END, _LOCATOR, _END64 = b"PK\x05\x06", b"PK\x06\x07", b"PK\x06\x06"
 _MORE_THAN_TENSORS = (
@@ -45,16 +48,23 @@ def read_tensors(path: Path) -> Any:
 
 def load_tensors(file: IO[bytes]) -> Any:
     """`torch.load` of tensors and plain data, on the CPU; ValueError for anything else."""
-    if zipfile.is_zipfile(file):  # older ones are no archives, and not compressed
+    size = file.seek(0, os.SEEK_END)
+    if zipfile.is_zipfile(file):
         _check_directory(file)
         with zipfile.ZipFile(file) as archive:
-            check_unpacked(archive, file.seek(0, os.SEEK_END))
+            check_unpacked(archive, size)
             for entry in archive.infolist():
                 if entry.filename.lower().endswith("data.pkl"):  # PyTorch ignores the case
-                    _check_pickle(archive, entry)
+                    if entry.file_size > _MOST_PICKLE:
+                        raise ValueError(f"its values take {entry.file_size:,} bytes")
+                    _check_pickle(io.BytesIO(archive.read(entry)), entry.file_size)
+    else:  # from before PyTorch 1.6: a number, a version, the system, the values, names of storages
+        file.seek(0)
+        for _ in range(5):
+            _check_pickle(file, min(size, _MOST_PICKLE))
     file.seek(0)
     try:
-        with warnings.catch_warnings():  # of sparse and quantised tensors
+        with warnings.catch_warnings():  # of sparse tensors
             warnings.simplefilter("ignore")
             return torch.load(file, weights_only=True, map_location="cpu")
     except UnpicklingError:  # PyTorch's own message says how to run the code
@@ -78,20 +88,31 @@ def _check_directory(file: IO[bytes]) -> None:
         raise ValueError("it is no archive as torch.save writes it; save it anew")
 
 
-class _Value(NamedTuple):
+@dataclass
+class _Value:
     """What the unpickler would have on its stack: how much is in it, and how deep it nests."""
 
     size: int = 1
     depth: int = 0
 
+    def take(self, inner: list[_Value]) -> None:
+        self.size += sum(value.size for value in inner)
+        self.depth = max([self.depth, *(value.depth + 1 for value in inner)])
 
-def _check_pickle(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
-    """Raise where unpickling would call something else, or hash or nest without end."""
-    if entry.file_size > _MOST_PICKLE:
-        raise ValueError(f"its values take {entry.file_size:,} bytes beside the tensors")
+
+def _check_pickle(file: IO[bytes], size: int) -> None:
+    """Raise where unpickling would call something else, or hash, copy or nest without end."""
+    try:
+        _simulate(file, size)
+    except (IndexError, KeyError):  # it takes what it has not put there
+        raise ValueError("its values are not as torch.save writes them; save it anew") from None
+
+
+def _simulate(file: IO[bytes], size: int) -> None:
     stack: list[_Value | None] = []  # None is a mark
     memo: dict[int, _Value | None] = {}
-    for operation, argument, _ in pickletools.genops(io.BytesIO(archive.read(entry))):
+    work = 0
+    for operation, argument, _ in pickletools.genops(file):
         name = operation.name
         if "GLOBAL" in name and not _MADE_BY.fullmatch(str(argument).replace(" ", ".")):
             raise ValueError(_MORE_THAN_TENSORS)
@@ -101,12 +122,20 @@ def _check_pickle(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
         taken = _taken(stack, operation)
         if name.endswith("GET"):
             made = memo[int(argument or 0)] or _Value()
+        elif name in _FILL:
+            made = taken.pop()
+            made.take(taken)
         else:
-            made = _Value(1 + sum(v.size for v in taken), 1 + max([v.depth for v in taken] or [0]))
-        if made.depth > _DEEPEST or made.size > _MOST_VALUES:
+            made = _Value()
+            made.take(taken)
+        work += sum(value.size for value in taken)  # as many may be hashed or copied
+        if made.depth > _DEEPEST or work > 4 * size + 100_000:
             raise ValueError("its values are nested too deeply, or far too many")
         for each in operation.stack_after:
             stack.append(None if each is pickletools.markobject else made)
+
+
+_FILL = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"}
 
 
 def _taken(stack: list[_Value | None], operation: pickletools.OpcodeInfo) -> list[_Value]:
