@@ -161,7 +161,9 @@ class TestMessages:
             load_tiny_imagenet(root=root)
 
 
-@pytest.mark.parametrize("name", ["../../secret.png", "/secret.png", "..", "..\\secret.png", "C:x"])
+@pytest.mark.parametrize(
+    "name", ["../../secret.png", "/secret.png", "..", "..\\secret.png", "C:x", "x" * 256]
+)
 def test_lists_that_point_out_of_the_data_set(root: Path, name: str) -> None:
     annotations = root / "val" / "val_annotations.txt"
     whole = annotations.read_text()
@@ -172,6 +174,14 @@ def test_lists_that_point_out_of_the_data_set(root: Path, name: str) -> None:
     (root / "wnids.txt").write_text(f"n01\n{name}\n")
     with pytest.raises(ValueError, match=r"wnids.txt, line 2: .* is no plain name"):
         load_tiny_imagenet(root=root)
+
+
+@pytest.mark.parametrize("file", ["wnids.txt", "words.txt", "val/val_annotations.txt"])
+def test_messages_quote_little_of_a_list(root: Path, file: str) -> None:
+    (root / file).write_text("\t".join(["x" * 10**6] * 3))
+    with pytest.raises(ValueError, match="tab-separated fields") as found:
+        load_tiny_imagenet(root=root)
+    assert len(str(found.value)) < 1000
 
 
 def test_some_classes(root: Path) -> None:

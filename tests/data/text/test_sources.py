@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from sfumato._core.files import ContentError
 from sfumato.data import ArrayDataset, DataSplits, load_data
 from sfumato.data.text.newsgroups import strip_message
 
@@ -320,6 +321,15 @@ def test_tables_that_can_t_be_read(tmp_path: Path, name: str, content: str, mess
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
         load_data({"name": "table", "train": tmp_path / name})
+
+
+def test_parquet_that_is_no_utf8_is_named(tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = arrow.array([b"caf\xe9", b"tea"]).view(arrow.string())
+    path = tmp_path / "a.parquet"
+    parquet.write_table(arrow.table({"text": texts, "label": [0, 1]}), path)
+    with pytest.raises(ContentError, match=r"a\.parquet: not readable as Parquet: .*utf-8"):
+        load_data({"name": "table", "train": path})
 
 
 def test_other_columns_of_parquet_are_not_read(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_integer
+from sfumato._core.files import ContentError
 from sfumato.data.dataset import ArrayDataset, DataSplits
 from sfumato.data.files import image_size
 from sfumato.data.index import class_files, listed_text, present, told_apart
@@ -50,11 +51,11 @@ def _read(
         _inside(wnid, listed, number) for number, (wnid,) in enumerate(_table(listed, 1), 1)
     )
     if not wnids:
-        raise ValueError(f"{listed}: lists no classes")
+        raise ContentError(f"{listed}: lists no classes")
     if classes is not None:
         missing = [wnid for wnid in classes if wnid not in wnids]
         if missing or len(set(classes)) < max(2, len(classes)):
-            raise ValueError(
+            raise ContentError(
                 f"classes must be two or more different ones of {listed}, "
                 f"got {missing or list(classes)}"
             )
@@ -86,7 +87,9 @@ def _boxes_of(images: Sequence[Path], annotations: Path) -> list[list[Box]]:
     by_image: Boxes = {}
     for number, (name, *box) in enumerate(_table(annotations, 5), start=1):
         if name not in known:
-            raise ValueError(f"{annotations}, line {number}: no image {name} in {images[0].parent}")
+            raise ContentError(
+                f"{annotations}, line {number}: no image {name} in {images[0].parent}"
+            )
         by_image.setdefault(name, []).append(_box(box, annotations, number))
     return [by_image.get(path.name, []) for path in images]
 
@@ -102,11 +105,11 @@ def _val(
         if wnid not in label_of:
             continue  # wnids.txt may pick a part of the classes
         if labels.setdefault(_inside(name, annotations, number), label_of[wnid]) != label_of[wnid]:
-            raise ValueError(f"{annotations}, line {number}: {name} has two different classes")
+            raise ContentError(f"{annotations}, line {number}: {name} has two different classes")
         by_image.setdefault(name, []).append(_box(box, annotations, number))
     missing = set(label_of.values()) - set(labels.values())
     if missing:
-        raise ValueError(
+        raise ContentError(
             f"{annotations}: no images of {[wnids[label] for label in sorted(missing)]}"
         )
     paths = present([folder / "images" / name for name in labels], annotations)
@@ -122,12 +125,12 @@ def _dataset(
 ) -> ArrayDataset:
     width, height = image_size(paths[0])
     if size is not None and width != height:
-        raise ValueError(f"{paths[0]}: size= is for square images, this has {width}x{height}")
+        raise ContentError(f"{paths[0]}: size= is for square images, this has {width}x{height}")
     images = image_files(paths, size=size)
     for path, several in zip(paths, boxes, strict=True):
         for x1, y1, x2, y2 in several:
             if x2 > width or y2 > height:
-                raise ValueError(
+                raise ContentError(
                     f"{path}: box {x1, y1, x2 - 1, y2 - 1} is outside of {width}x{height}"
                 )
     scale = images.shape[-1] / width
@@ -146,8 +149,9 @@ def padded_boxes(boxes: Sequence[Sequence[Sequence[float]]]) -> Tensor:
 
 def _inside(name: str, path: Path, number: int) -> str:
     """A name that stays in its folder, whoever wrote the list."""
-    if name in ("", ".", "..") or any(mark in name for mark in "/\\:"):
-        raise ValueError(
+    is_long = len(name) > 255  # as no file's is
+    if is_long or name in ("", ".", "..") or any(mark in name for mark in "/\\:"):
+        raise ContentError(
             f"{path}, line {number}: {name!r} is no plain name and may point out of the data set; "
             "correct the line"
         )
@@ -158,9 +162,9 @@ def _box(fields: Sequence[str], path: Path, number: int) -> Box:
     try:
         x1, y1, x2, y2 = (int(field) for field in fields)
     except ValueError:
-        raise ValueError(f"{path}, line {number}: box {fields} is not four integers") from None
+        raise ContentError(f"{path}, line {number}: box {fields} is not four integers") from None
     if not (0 <= x1 <= x2 and 0 <= y1 <= y2):
-        raise ValueError(f"{path}, line {number}: box {x1, y1, x2, y2} is reversed or negative")
+        raise ContentError(f"{path}, line {number}: box {x1, y1, x2, y2} is reversed or negative")
     return x1, y1, x2 + 1, y2 + 1
 
 
@@ -169,7 +173,7 @@ def _class_names(path: Path, wnids: Sequence[str]) -> tuple[str, ...]:
     words = {wnid: names.split(",")[0] for wnid, names in _table(path, 2)}
     missing = [wnid for wnid in wnids if wnid not in words]
     if missing:
-        raise ValueError(f"{path}: has no names for {missing}")
+        raise ContentError(f"{path}: has no names for {missing}")
     return tuple(told_apart({wnid: words[wnid] for wnid in wnids}).values())
 
 
@@ -178,7 +182,7 @@ def _table(path: Path, columns: int) -> list[list[str]]:
     lines = [line.split("\t") for line in text.strip().splitlines()]
     for number, fields in enumerate(lines, start=1):
         if len(fields) != columns:
-            raise ValueError(
+            raise ContentError(
                 f"{path}, line {number}: expected {columns} tab-separated fields, got {fields}"
             )
     return lines

@@ -187,7 +187,7 @@ def _parquet_rows(path: Path, encoding: str, columns: Sequence[str]) -> Rows:
             for values in zip(*(column.to_pylist() for column in found), strict=True):
                 number += 1
                 yield f"{path}, row {number}", dict(zip(batch.schema.names, values, strict=True))
-    except (arrow.ArrowException, OSError, OverflowError) as error:
+    except (arrow.ArrowException, OSError, OverflowError, UnicodeDecodeError) as error:
         raise ContentError(f"{path}: not readable as Parquet: {error}") from error
 
 
