@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file, save_file
 
 from sfumato.auditing.files import read_predictions, stored_predictions
 from sfumato.data import load_data, read_npz
@@ -240,6 +241,38 @@ def test_loading_fetches_nothing(copied: RunDirectory, offline: list[Any], tmp_p
 def _with_model(copied: RunDirectory, model: dict[str, Any]) -> RunDirectory:
     (copied.path / "config.yaml").write_text(json.dumps({**TINY, "model": model}))
     return copied
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("~nobody_of_this_name/net.onnx", ValueError), ("a" * 5000, FileNotFoundError)],
+)
+def test_names_that_no_onnx_file_can_have(
+    copied: RunDirectory, name: str, error: type[Exception]
+) -> None:
+    model = {"name": f"onnx:{name}", "file_digest": "0" * 16}
+    content = {**TINY, "model": model, "train": {"epochs": 0}}
+    (copied.path / "config.yaml").write_text(json.dumps(content))
+    with pytest.raises(error, match=name[:20]) as found:
+        load_network(copied)
+    assert len(str(found.value)) < 1000
+
+
+def test_names_of_weights_are_quoted_in_one_short_line(copied: RunDirectory) -> None:
+    file = copied.checkpoint / "model.safetensors"
+    names = {f"two\nlines {'x' * 10**6} end": torch.zeros(3)}
+    save_file({**load_file(file), **names}, file)
+    with pytest.raises(ValueError, match=r'Unexpected key.*"two lines x+\.\.\.x+ end"') as found:
+        load_network(copied)
+    assert len(str(found.value)) < 1000
+
+
+def test_a_log_that_is_nested_too_deeply(copied: RunDirectory) -> None:
+    """Such a line is left out, as others that can't be read."""
+    before = copied.log()
+    with (copied.training / "log.jsonl").open("a") as file:
+        file.write("[" * 100_000 + "\n")
+    assert copied.log() == before
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import sfumato
 from sfumato.data import load_data
 from sfumato.engine import ConfigError, RunConfig, load_network, parse, run
+from sfumato.engine.config.networks import network_digest, onnx_network
 from sfumato.engine.evaluation.analyses import analyse
 from sfumato.models import OnnxModel
 from sfumato.report import read_study
@@ -102,6 +104,49 @@ def test_refusals_of_files(tmp_path: Path) -> None:
         model(torch.zeros(2, 3, 8, 8))
     with pytest.raises(TypeError, match=r"takes images of torch.float32, got torch.uint8"):
         model(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "message"),
+    [
+        ((1, 3, 16, 16), 3, r"takes images \(N, 3, 16, 16\)"),
+        (("N", 3, "H", "W"), 3, "1 to 67,108,864 numbers"),
+        (("N", "C", 16, 16), 10**13, "1 to 67,108,864 numbers"),
+    ],
+)
+def test_an_image_is_bounded_before_it_is_made(
+    tmp_path: Path, shape: tuple[Any, ...], channels: int, message: str
+) -> None:
+    """A run's `network.json` says the size; no machine has room for one of these."""
+    file = write(tmp_path / "net.onnx", shape=shape)
+    size = (10**7, 10**7) if channels == 3 else (16, 16)
+    with pytest.raises(ValueError, match=message):
+        onnx_network(str(file), num_classes=10, in_channels=channels, image_size=size)
+
+
+def test_weights_in_any_other_file_are_in_the_digest(tmp_path: Path) -> None:
+    file, other = write(tmp_path / "net.onnx"), tmp_path / "other.bin"
+    alone = network_digest(file)
+    onnx = pytest.importorskip("onnx")
+    settings = {"save_as_external_data": True, "size_threshold": 0}
+    onnx.save(onnx.load(file), file, location=other.name, **settings)
+    before = network_digest(file)
+    other.write_bytes(other.read_bytes()[::-1])
+    assert len({alone, before, network_digest(file)}) == 3
+    other.rename(tmp_path / "net.onnx.data")  # by its name alone it is part of the digest
+    onnx.save(onnx.load(write(file)), file, location="net.onnx.data", **settings)
+    assert network_digest(file) == _digest_by_names(file)
+
+
+def _digest_by_names(file: Path) -> str:
+    parts = [sha256(each.read_bytes()).hexdigest()[:16] for each in sorted(file.parent.iterdir())]
+    return sha256(" ".join(parts).encode()).hexdigest()[:16]
+
+
+def test_a_network_that_onnxruntime_cannot_compute(tmp_path: Path) -> None:
+    file = write(tmp_path / "net.onnx", shape=(0, 3, 16, 16))
+    with pytest.raises(ValueError, match=r"net\.onnx: onnxruntime can't compute it"):
+        OnnxModel(file)(torch.zeros(1, 3, 16, 16))
 
 
 def content(file: Path, **changes: Any) -> dict[str, Any]:

@@ -249,6 +249,14 @@ def index_entries(study: Path) -> list[dict[str, Any]]:
     return [{**each, "run": plain_name(each["run"], index)} for each in entries]
 
 
+def expanded(path: str | Path) -> Path:
+    """The path with `~` followed; ValueError where nobody has that home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ContentError(f"{path}: {error}") from None
+
+
 def is_file(path: Path) -> bool:
     """True if there is such a file; a name that no file can have is none."""
     try:

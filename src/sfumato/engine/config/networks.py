@@ -6,6 +6,7 @@ import functools
 import glob
 import hashlib
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sfumato._core.evaluation_mode import evaluating
-from sfumato._core.files import open_file
+from sfumato._core.files import expanded, is_file, open_file
 from sfumato.features import add_blur_pool, add_dropout, add_smoothing
 from sfumato.features.insertion import insert_before
 from sfumato.models import (
@@ -34,7 +35,7 @@ from sfumato.models.libraries import (
     is_segmentation_model,
     published_weights,
 )
-from sfumato.models.onnx_models import OnnxModel, Outputs
+from sfumato.models.onnx_models import OnnxModel, Outputs, weights_elsewhere
 
 ONNX = "onnx:"
 
@@ -85,13 +86,13 @@ def with_digest(spec: Mapping[str, Any]) -> dict[str, Any]:
     name, weights, key = spec["name"], spec.get("weights"), "weights_digest"
     is_onnx = name.startswith(ONNX)  # a file as a whole
     if is_onnx:
-        weights, key = Path(name.removeprefix(ONNX)).expanduser(), "file_digest"
+        weights, key = expanded(name.removeprefix(ONNX)), "file_digest"
     if weights is None and spec.get(key) is not None:
         raise ValueError("weights_digest is of the file that weights names: say weights too")
     if weights is None or spec.get(key) is not None:
         return dict(spec)
     file = Path(weights)
-    if not file.is_file():
+    if not is_file(file):
         what, hint = "" if is_onnx else "weights of ", ""
         if not is_onnx and ("pretrained" in spec or ":" in name):
             hint = "; for weights that a library publishes say pretrained: NAME, as IMAGENET1K_V1"
@@ -100,8 +101,9 @@ def with_digest(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def network_digest(file: Path) -> str:
-    """Digest of an ONNX file and of the weights beside it, `net.onnx.data` of `net.onnx`."""
+    """Digest of an ONNX file and of the weights beside it: `net.onnx.data`, and what it names."""
     parts = sorted(file.parent.glob(f"{glob.escape(file.name)}*"))
+    parts += sorted(weights_elsewhere(file) - {each.resolve() for each in parts})
     digests = " ".join(file_digest(each) for each in parts if each.is_file())
     return hashlib.sha256(digests.encode()).hexdigest()[:16]
 
@@ -126,8 +128,8 @@ def check_file_digest(
     name: str, digest: str | None, measure: Callable[[Path], str] = file_digest
 ) -> None:
     """Raise where a file is there and has another content than the run is named after."""
-    file = Path(name).expanduser()
-    found = measure(file) if file.is_file() else digest
+    file = expanded(name)
+    found = measure(file) if is_file(file) else digest
     if digest is not None and found != digest:
         raise ValueError(
             f"{name} has the digest {found}, but the run is named after {digest}: the "
@@ -136,6 +138,7 @@ def check_file_digest(
 
 
 _MOST_PIXELS = 2**24
+_MOST_NUMBERS = 4 * _MOST_PIXELS
 
 SmoothStages = list[int] | list[str] | None
 
@@ -367,9 +370,15 @@ def onnx_network(
     """
     check_file_digest(name, file_digest, network_digest)
     model = OnnxModel(Path(name), outputs=outputs)
-    blank = torch.zeros(1, in_channels, *image_size)
+    shape = (1, in_channels, *image_size)
+    model.check_shape(shape)
+    if min(shape) < 1 or math.prod(shape) > _MOST_NUMBERS:
+        raise ValueError(
+            f"{name}: is tried with an image of 1 to {_MOST_NUMBERS:,} numbers, the data's have "
+            f"{' x '.join(map(str, shape[1:]))}"
+        )
     with evaluating(model):
-        found = model(blank).shape[1]
+        found = model(torch.zeros(shape)).shape[1]
     if found != num_classes:
         raise ValueError(f"{name}: gives {found} classes, the data has {num_classes}")
     return model

@@ -22,6 +22,7 @@ from sfumato._core.files import (
     MOST_JSON,
     check_inside,
     index_entries,
+    parse_json,
     plain_name,
     read_arrays,
     read_bytes,
@@ -87,7 +88,7 @@ class EpochRecords:
 
 def _record(line: bytes) -> dict[str, Any] | None:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError:
         return None
     return record if isinstance(record, dict) and "epoch" in record else None

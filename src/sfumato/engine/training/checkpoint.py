@@ -37,6 +37,7 @@ from sfumato._core.files import (
     write_json,
 )
 from sfumato._core.import_path import searching
+from sfumato._core.text import one_line
 from sfumato._core.torch_files import load_tensors
 from sfumato.data import ArrayDataset
 from sfumato.data.dataset import image_shape, preparation
@@ -311,7 +312,8 @@ def load_network(
         raise
     # A stranger's numbers may be of any size and kind.
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[-1].strip()
+        # PyTorch lists what doesn't fit after "\n\t"; names of weights may have line breaks too.
+        reason = one_line(str(error).rpartition("\n\t")[2]) or type(error).__name__
         raise ConfigError(
             f"{directory.checkpoint}: its weights are not those of the network in config.yaml and "
             f"{_FACTS}: {reason}"
