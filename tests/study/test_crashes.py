@@ -28,6 +28,13 @@ def _worker(job: Job, wait_until: Callable[..., Any]) -> int:
     return int(newest_claim(job.training).owner["pid"])
 
 
+def _frozen_worker(job: Job, wait_until: Callable[..., Any]) -> int:
+    """`_worker`, stopped there: otherwise it could end its job while another one begins."""
+    pid = _worker(job, wait_until)
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
 def _gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
@@ -50,7 +57,7 @@ def test_killed_worker_then_killed_runner_then_two_runners(
     assert [len(job.runs) for job in jobs] == [2, 1]
 
     runner = start("run", killed_study, "--out", folder, "--workers", 2, "--threads", 1, "--quiet")
-    first, second = (_worker(job, wait_until) for job in jobs)
+    first, second = (_frozen_worker(job, wait_until) for job in jobs)
     os.kill(first, signal.SIGKILL)
     again = wait_until(
         lambda: (claim := newest_claim(jobs[0].training)).number == 2 and claim.owner["pid"],
@@ -58,6 +65,7 @@ def test_killed_worker_then_killed_runner_then_two_runners(
     )
     assert runner.poll() is None, "the death of a worker must not end the study"
     runner.send_signal(signal.SIGKILL)
+    os.kill(second, signal.SIGCONT)
     wait_until(lambda: _gone(second) and _gone(again), "the workers to end with their runner")
     assert not all(job.finished for job in jobs)
 
