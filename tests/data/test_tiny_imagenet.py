@@ -161,6 +161,17 @@ class TestMessages:
             load_tiny_imagenet(root=root)
 
 
+def test_boxes_of_one_image_that_would_be_padded_for_all(root: Path) -> None:
+    """3 MB of boxes took gigabytes: as many places were made for each image."""
+    images = root / "train" / "n01" / "images"
+    for number in range(3, 103):
+        Image.new("L", (64, 64)).save(images / f"n01_{number}.JPEG")
+    many = "n01_7.JPEG\t0\t0\t1\t1\n" * 200_000
+    (root / "train" / "n01" / "n01_boxes.txt").write_text(many)
+    with pytest.raises(ValueError, match=r"n01_7\.JPEG: has 200,000 boxes, 106 images have"):
+        load_tiny_imagenet(root=root)
+
+
 @pytest.mark.parametrize(
     "name", ["../../secret.png", "/secret.png", "..", "..\\secret.png", "C:x", "x" * 256]
 )

@@ -37,6 +37,7 @@ from sfumato.data.splits import OnBadImage, Shared, bad_rows, image_files, keeps
 
 OnBadBox = Literal["error", "skip", "clip"]
 Box = tuple[float, float, float, float]
+_MOST_PADDING = 100  # for each box: OpenImages has 88
 
 
 @dataclass
@@ -501,12 +502,14 @@ def _whole_images(
                 f"{width}x{height}; its boxes can't be placed"
             )
     number = {name: label for label, name in enumerate(classes)}
-    boxes = padded_boxes([[_fitted(box, image, size) for box in image.boxes] for image in chosen])
+    fitted = [[_fitted(box, image, size) for box in image.boxes] for image in chosen]
+    paths = [image.path for image in chosen]
+    boxes = padded_boxes(fitted, paths, most_padding=_MOST_PADDING)
     box_labels = torch.full(boxes.shape[:2], -1)
     for position, image in enumerate(chosen):
         codes = torch.tensor([number.get(label, -1) for label in image.labels])
         box_labels[position, : len(codes)] = codes
-    files = image_files([image.path for image in chosen], size=size)
+    files = image_files(paths, size=size)
     no_label = torch.zeros(len(chosen), dtype=torch.int64)
     return ArrayDataset(files, no_label, tuple(classes), boxes=boxes), box_labels
 

@@ -20,6 +20,8 @@ from sfumato.data.splits import Shared, image_files, source
 Box = tuple[int, int, int, int]
 Boxes = dict[str, list[Box]]
 _LANDMARK = "wnids.txt"
+# Places for boxes that are free, and that may be there for each box besides.
+_FREE_PLACES, _MOST_PADDING = 2**24, 10
 
 
 @source("validation", "limit_train", "limit_test", "seed", "in_memory", "on_bad_image")
@@ -134,12 +136,27 @@ def _dataset(
                     f"{path}: box {x1, y1, x2 - 1, y2 - 1} is outside of {width}x{height}"
                 )
     scale = images.shape[-1] / width
-    return ArrayDataset(images, torch.tensor(labels), classes, boxes=padded_boxes(boxes) * scale)
+    padded = padded_boxes(boxes, paths).mul_(scale)
+    return ArrayDataset(images, torch.tensor(labels), classes, boxes=padded)
 
 
-def padded_boxes(boxes: Sequence[Sequence[Sequence[float]]]) -> Tensor:
-    """Ragged boxes as (N, B, 4), where a missing box is all zeros."""
-    most = max((1, *(len(several) for several in boxes)))
+def padded_boxes(
+    boxes: Sequence[Sequence[Sequence[float]]],
+    paths: Sequence[Path],
+    *,
+    most_padding: int = _MOST_PADDING,
+) -> Tensor:
+    """Ragged boxes as (N, B, 4), where a missing box is all zeros.
+
+    Refused where the boxes of one of the images would take far more room than all boxes do.
+    """
+    counts = [len(several) for several in boxes]
+    most = max((1, *counts))
+    if len(boxes) * most > _FREE_PLACES + most_padding * sum(counts):
+        raise ValueError(
+            f"{paths[counts.index(most)]}: has {most:,} boxes, {len(boxes):,} images have "
+            f"{sum(counts):,}; room for as many in each is refused: leave the image out"
+        )
     padded = torch.zeros(len(boxes), most, 4)
     for position, several in enumerate(boxes):
         if several:
