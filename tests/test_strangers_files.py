@@ -438,7 +438,10 @@ def test_an_image_starts_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     picture.write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
     )
-    with pytest.raises(OSError, match="cannot identify"), open_image(picture) as image:
+    with (
+        pytest.raises(ValueError, match="unreadable image: cannot identify"),
+        open_image(picture) as image,
+    ):
         image.load()
     assert not (tmp_path / "ran").exists()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import struct
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import torch
 from PIL import Image
 
 from sfumato.data import load_camvid, load_data, load_detection_data
-from sfumato.data.files import OpenedImages, ReadImage
+from sfumato.data.files import OpenedImages, ReadImage, ReadLabels, image_size
 
 SIZE = (40, 20)
 BOX = (4, 4, 14, 14)
@@ -167,3 +169,51 @@ def test_what_one_decoder_takes_the_other_takes(tmp_path: Path) -> None:
     read(path)
     opened = OpenedImages([path], read, (16, 16), (), whole=True)
     assert opened.part(0, (0, 0, 20, 20)).shape == (3, 16, 16)
+
+
+def _encoded(form: str) -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", (12, 9)).save(content, form)
+    return content.getvalue()
+
+
+def _endless_jp2() -> bytes:
+    """A box that says that it has 2**62 bytes, for which no machine has room."""
+    whole = _encoded("JPEG2000")
+    at = whole.index(b"jp2h") - 4
+    return whole[:at] + struct.pack(">I4sQ", 1, b"jp2h", 2**62) + whole[at + 8 :]
+
+
+def _short_png() -> bytes:
+    whole = _encoded("PNG")
+    return whole[:8] + struct.pack(">I", 5) + whole[12:]
+
+
+ODD = {
+    "jp2": (_endless_jp2(), "it asks for too much memory"),
+    "ppm": (b"P6\n12 9\n2x\n" + bytes(400), "invalid literal"),
+    "ihdr": (_short_png(), "Truncated IHDR"),
+}
+
+
+@pytest.mark.parametrize(("content", "reason"), ODD.values(), ids=ODD)
+def test_numbers_of_a_header(content: bytes, reason: str, tmp_path: Path) -> None:
+    """Pillow's MemoryError stopped a run that skips bad images; its ValueErrors name no file."""
+    for label in ("a", "b"):
+        (tmp_path / label).mkdir()
+        for number in range(12):
+            (tmp_path / label / f"{number}.png").write_bytes(_encoded("PNG"))
+    odd = tmp_path / "a" / "5.png"
+    odd.write_bytes(content)
+    message = rf"a/5\.png: unreadable image: .*{reason}"
+    spec = {"name": "folder", "root": str(tmp_path)}
+    with pytest.raises(ValueError, match=rf"{message}.*on_bad_image: skip"):
+        load_data(spec)
+    for in_memory in (True, False):
+        data = load_data({**spec, "on_bad_image": "skip", "in_memory": in_memory})
+        assert list(data.skipped) == [str(odd)]
+    for read in (image_size, ReadImage(), ReadLabels(3, 255, -100)):
+        with pytest.raises(ValueError, match=message):
+            read(odd)
+    with pytest.raises(ValueError, match=r"a/5\.png: unreadable image: .*on_bad_image: skip"):
+        OpenedImages([odd], ReadImage(8), (8, 8), (), whole=True)

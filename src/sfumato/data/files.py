@@ -20,14 +20,17 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from sfumato._core.files import open_file, read_bytes
+from sfumato._core.files import ContentError, open_file, read_bytes
 from sfumato.augment.geometry import remove_objects
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 _EXIF_ORIENTATION = 0x0112
 
 # What Pillow raises for files that are no images, cut short or unreasonably large.
-UNREADABLE = (OSError, SyntaxError, EOFError, Image.DecompressionBombError)
+UNREADABLE = (
+    *(OSError, SyntaxError, EOFError, Image.DecompressionBombError),
+    *(ValueError, MemoryError),  # numbers of a header
+)
 
 
 class Picture(NamedTuple):
@@ -49,12 +52,20 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "TGA", "JPEG2000"
 
 @contextmanager
 def open_image(file: File) -> Iterator[Image.Image]:
-    """A plain file or an encoded image as Pillow opens it, its header read."""
-    with (
-        BytesIO(file.content) if isinstance(file, Picture) else open_file(file) as content,
-        Image.open(content, formats=FORMATS) as image,
-    ):
-        yield image
+    """A plain file or an encoded image as Pillow opens it, its header read.
+
+    Whatever is wrong with it, then or while it is decoded, is a ValueError that names it.
+    """
+    try:
+        with (
+            BytesIO(file.content) if isinstance(file, Picture) else open_file(file) as content,
+            Image.open(content, formats=FORMATS) as image,
+        ):
+            yield image
+    except ContentError:  # names the file already
+        raise
+    except UNREADABLE as error:
+        raise unreadable(file, error) from error
 
 
 @dataclass(frozen=True)
@@ -70,16 +81,13 @@ class ReadImage:
     draft: bool = True
 
     def __call__(self, file: File) -> npt.NDArray[Any]:
-        try:
-            with open_image(file) as image:
-                check_bits(image, file)
-                if self.size is not None and self.draft:
-                    image.draft("RGB", (self.size, self.size))
-                # Looking into EXIF costs as much as decoding a small image, hence the first test.
-                upright = ImageOps.exif_transpose(image) if "exif" in image.info else image
-                rgb = upright.convert("RGB")
-        except UNREADABLE as error:
-            raise unreadable(file, error) from error
+        with open_image(file) as image:
+            check_bits(image, file)
+            if self.size is not None and self.draft:
+                image.draft("RGB", (self.size, self.size))
+            # Looking into EXIF costs as much as decoding a small image, hence the first test.
+            upright = ImageOps.exif_transpose(image) if "exif" in image.info else image
+            rgb = upright.convert("RGB")
         return _fitted(rgb, self, Image.Resampling.BILINEAR, 0)
 
 
@@ -96,12 +104,9 @@ class ReadLabels:
     padded: bool = False
 
     def __call__(self, file: File) -> npt.NDArray[Any]:
-        try:
-            with open_image(file) as image:
-                # Of a palette the indices are the classes; converting gives greys of its colours.
-                labels = image.copy() if image.mode == "P" else image.convert("L")
-        except UNREADABLE as error:
-            raise unreadable(file, error) from error
+        with open_image(file) as image:
+            # Of a palette the indices are the classes; converting gives greys of its colours.
+            labels = image.copy() if image.mode == "P" else image.convert("L")
         found = _fitted(labels, self, Image.Resampling.NEAREST, self.file_void).astype(np.int64)
         found[found == self.file_void] = self.void
         highest = int(found.max(initial=0))
@@ -132,13 +137,10 @@ def _fitted(
     return np.asarray(image)
 
 
-def image_size(path: Path, *, upright: bool = False) -> tuple[int, int]:
+def image_size(file: File, *, upright: bool = False) -> tuple[int, int]:
     """Width and height from a file's header, as stored or as `ReadImage` turns it by EXIF."""
-    try:
-        with open_image(path) as image:
-            return _upright_size(image) if upright else image.size
-    except UNREADABLE as error:
-        raise unreadable(path, error) from error
+    with open_image(file) as image:
+        return _upright_size(image) if upright else image.size
 
 
 def _orientation(image: Image.Image) -> int:
@@ -153,11 +155,12 @@ def _upright_size(image: Image.Image) -> tuple[int, int]:
 def check_bits(image: Image.Image, file: File) -> None:
     """Raise where an image has more than 8 bits a channel, which would be cut off silently."""
     if image.mode.startswith(("I", "F")):
-        raise ValueError(f"{file}: pixels don't fit into 8 bits; convert the image")
+        raise ContentError(f"{file}: pixels don't fit into 8 bits; convert the image")
 
 
 def unreadable(file: File, error: Exception) -> ValueError:
-    return ValueError(f"{file}: unreadable image: {error}")
+    reason = "it asks for too much memory" if isinstance(error, MemoryError) else error
+    return ValueError(f"{file}: unreadable image: {reason}")
 
 
 def with_remedy(error: ValueError) -> ValueError:
@@ -279,13 +282,23 @@ class _Header:
         self.file = file
         try:
             self._content = file.content if isinstance(file, Picture) else read_bytes(file)
-            with open_image(Picture(str(self.file), self._content)) as image:
-                check_bits(image, file)
-                is_rgb = image.format == "JPEG" and image.mode == "RGB"
-                self._is_plain = is_rgb and _orientation(image) == 1
-                self.size = _upright_size(image)
-        except UNREADABLE as error:
+        except OSError as error:
             raise with_remedy(unreadable(file, error)) from error
+        with self._opened() as image:
+            check_bits(image, file)
+            is_rgb = image.format == "JPEG" and image.mode == "RGB"
+            self._is_plain = is_rgb and _orientation(image) == 1
+            self.size = _upright_size(image)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Image.Image]:
+        try:
+            with open_image(Picture(str(self.file), self._content)) as image:
+                yield image
+        except ContentError:
+            raise
+        except ValueError as error:
+            raise with_remedy(error) from error
 
     def decode(self, reduced: int) -> Tensor:
         """(3, h, w), uint8, upright."""
@@ -293,15 +306,12 @@ class _Header:
             # It refuses some unreadable files that Pillow decodes, as it does for sets in memory.
             with suppress(ValueError):
                 return torch.from_numpy(decode_jpeg(self._content)).permute(2, 0, 1)
-        try:
-            with open_image(Picture(str(self.file), self._content)) as image:
-                if reduced > 1:
-                    image.draft("RGB", (image.size[0] // reduced, image.size[1] // reduced))
-                upright = image if self._is_plain else ImageOps.exif_transpose(image)
-                rgb = upright if upright.mode == "RGB" else upright.convert("RGB")
-                return torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
-        except (*UNREADABLE, ValueError) as error:
-            raise with_remedy(unreadable(self.file, error)) from error
+        with self._opened() as image:
+            if reduced > 1:
+                image.draft("RGB", (image.size[0] // reduced, image.size[1] // reduced))
+            upright = image if self._is_plain else ImageOps.exif_transpose(image)
+            rgb = upright if upright.mode == "RGB" else upright.convert("RGB")
+            return torch.from_numpy(np.array(rgb)).permute(2, 0, 1)
 
 
 def _between(first: int, last: int, scale: float, length: int) -> slice:
