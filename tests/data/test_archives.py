@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from sfumato.data import load_camvid, load_newsgroups, load_tiny_imagenet
 from sfumato.data.sources.cub import load_cub
@@ -143,6 +144,37 @@ def test_bombs_end_early(load: Callable[..., Any], kind: bytes, tmp_path: Path) 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * 2**20
+
+
+def test_images_far_larger_than_their_archive_are_not_decoded(tmp_path: Path) -> None:
+    """Frames of one colour: 10 kB would be held as a gigabyte and more."""
+    masks, root = io.BytesIO(), tmp_path / "set"
+    Image.new("L", (3000, 3000)).save(masks, "PNG")
+    for part in ("train", "val", "test"):
+        for folder in (part, f"{part}annot"):
+            (root / folder).mkdir(parents=True)
+            for number in range(2):
+                (root / folder / f"Seq_f{number:05d}.png").write_bytes(masks.getvalue())
+    path = tmp_path / "set.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(root, "set")
+    assert path.stat().st_size < 20_000
+    _fails(load_camvid, path, "not decoded, since its images have more than .* pixels.* unpack it")
+
+
+def test_small_images_that_would_be_scaled_up_count_as_they_are_held(tmp_path: Path) -> None:
+    pixel, root = io.BytesIO(), tmp_path / "set"
+    Image.new("L", (1, 1)).save(pixel, "PNG")
+    for part in ("train", "val", "test"):
+        for folder in (part, f"{part}annot"):
+            (root / folder).mkdir(parents=True)
+            (root / folder / "Seq_f00000.png").write_bytes(pixel.getvalue())
+    path = tmp_path / "set.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(root, "set")
+    assert load_camvid(root=path, size=(50, 50)).train.images.shape == (1, 3, 50, 50)
+    with pytest.raises(ValueError, match="not decoded, since its images"):
+        load_camvid(root=path, size=(4000, 4000))
 
 
 def test_what_newsgroups_does_not_need_is_not_read(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +18,17 @@ import torch
 from torch import Tensor
 
 from sfumato._core.checks import check_choice, check_integer, check_number
-from sfumato._core.files import UnreadableFileError, read_json, write_json
+from sfumato._core.files import (
+    FREE_BYTES,
+    MOST_RATIO,
+    UnreadableFileError,
+    read_json,
+    write_json,
+)
 from sfumato._core.text import progress_bar
 from sfumato.data.archives import unpacked
 from sfumato.data.dataset import ArrayDataset, DataSplits
-from sfumato.data.files import File, FileTensor, ReadImage
+from sfumato.data.files import File, FileTensor, ReadImage, image_size
 from sfumato.data.index import WORTH_KEEPING, cache_folder, shows_progress
 
 
@@ -369,13 +376,34 @@ class Shared:
             )
         with unpacked(path, landmark) as folder:
             # The files are gone when the archive is closed, so all are decoded here.
-            splits = replace(self, in_memory=True).held(read(folder))
+            found = read(folder)
+            _check_pixels(path, found)
+            splits = replace(self, in_memory=True).held(found)
 
         def told(text: str) -> str:
             return text.replace(f"{folder}{os.sep}", f"{path}: ")
 
         skipped = {told(file): told(reason) for file, reason in splits.skipped.items()}
         return replace(splits, skipped=skipped)
+
+
+def _check_pixels(archive: Path, splits: DataSplits) -> None:
+    """Raise where the images of an archive have far more pixels than images of its size do."""
+    most = FREE_BYTES + MOST_RATIO * archive.stat().st_size
+    parts = (splits.train, splits.validation, splits.test)
+    pixels = 0
+    held = [each for part in parts for each in (part.images, part.labels)]
+    for each in (each for each in held if isinstance(each, FileTensor)):
+        for row in each.positions.tolist():
+            width = height = 0
+            with contextlib.suppress(ValueError):  # whoever decodes it says what is wrong
+                width, height = image_size(each.files[row])
+            pixels += max(width * height, math.prod(each.row_shape[-2:]))
+            if pixels > most:
+                raise ValueError(
+                    f"{archive}: not decoded, since its images have more than {most:,} pixels, "
+                    "which no images of its size have; unpack it and name the folder"
+                )
 
 
 Source = Callable[..., DataSplits]
