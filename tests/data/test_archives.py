@@ -177,6 +177,14 @@ def test_small_images_that_would_be_scaled_up_count_as_they_are_held(tmp_path: P
         load_camvid(root=path, size=(4000, 4000))
 
 
+def test_messages_of_an_archive_are_as_long_as_in_folders(tmp_path: Path) -> None:
+    path = tmp_path / "set.tar.bz2"
+    _bomb(path, "20news-bydate-train/a/1", 65 * 2**20)
+    with path.open("ab") as file:
+        file.write(np.random.default_rng(0).bytes(100_000))
+    _fails(load_newsgroups, path, "20news-bydate-train/a/1 has 68,157,440 bytes")
+
+
 def test_what_newsgroups_does_not_need_is_not_read(tmp_path: Path) -> None:
     path = _bomb(tmp_path / "set.tar.bz2", "unrelated", 30 * 2**20)
     tracemalloc.start()

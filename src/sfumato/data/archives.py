@@ -63,12 +63,19 @@ def _holder(folder: Path, landmark: str, path: Path) -> Path:
     return found[0].parent
 
 
-def read_members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def read_members(
+    path: Path, wanted: Callable[[str], bool], most: int
+) -> Iterator[tuple[str, bytes]]:
+    """The plain files of an archive that are wanted, none of which has more than `most` bytes."""
     held = 0
     with _named(path):
         for stream, member in _members(path):
             if member.isdir() or not wanted(member.name):
                 continue
+            if member.size > most:
+                raise ValueError(
+                    f"{path}: {member.name} has {member.size:,} bytes, at most {most:,} are read"
+                )
             held += member.size
             if held > _MOST_HELD:
                 raise ValueError(f"{path}: not read, since it holds more than {_MOST_HELD:,} bytes")

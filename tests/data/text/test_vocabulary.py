@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,17 @@ def test_unknown_words_are_kept_or_dropped_before_the_text_is_cut() -> None:
     assert kept.tolist() == [[2, 1, 3], [1, 0, 0]]
     assert dropped.tolist() == [[2, 3, 2], [1, 0, 0]]
     assert kept.dtype == torch.int32
+
+
+def test_a_long_text_takes_no_list_of_its_words() -> None:
+    text = "ab " * 300_000
+    tracemalloc.start()
+    assert most_frequent_words([text], 5) == ("ab",)
+    assert Vocabulary(("ab",), length=3).encode([text]).tolist() == [[2, 2, 2]]
+    assert Vocabulary(("cd",), length=3, drop_unknown=True).encode([text]).tolist() == [[1]]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * len(text)
 
 
 def test_a_text_without_words_has_a_token() -> None:

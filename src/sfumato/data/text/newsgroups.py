@@ -74,7 +74,7 @@ class _Message(NamedTuple):
 def _archived(path: Path) -> dict[str, list[_Message]]:
     # Straight from the archive: unpacking would take much longer.
     found: dict[str, list[_Message]] = {_TRAIN: [], _TEST: []}
-    for name, content in read_members(path, lambda name: _place(name)[0] in found):
+    for name, content in read_members(path, lambda name: _place(name)[0] in found, _MOST_BYTES):
         part, group, number = _place(name)
         found[part].append(_Message(group, number, f"{path}: {name}", content))
     for part, messages in found.items():
