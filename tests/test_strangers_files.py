@@ -27,6 +27,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from sfumato.auditing.files import read_predictions, stored_predictions
+from sfumato.corruptions.storage import _decode
 from sfumato.data import load_data, read_npz
 from sfumato.data.files import open_image
 from sfumato.engine import RunConfig, RunDirectory, load_network, parse, run
@@ -443,6 +444,8 @@ def test_an_image_starts_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         open_image(picture) as image,
     ):
         image.load()
+    with pytest.raises(ValueError, match="unreadable image: cannot identify"):
+        _decode(picture)
     assert not (tmp_path / "ran").exists()
 
 
@@ -660,7 +663,7 @@ TRUSTED = {
 # What a door has opened, handed on to a library.
 HANDED_ON = (
     ("auditing/workers.py", "pickle.loads"),  # of processes that it started itself
-    ("corruptions/storage.py", "Image.open(file)"),
+    ("corruptions/storage.py", "Image.open(file, formats=_FORMATS)"),
     ("data/files.py", "Image.open(content, formats=FORMATS)"),
     (  # what this run has just computed
         "engine/tasks/segment.py",

@@ -41,6 +41,8 @@ from sfumato.corruptions.random_numbers import seeded_generator
 from sfumato.corruptions.sequences import HARDER_PERTURBATIONS, PERTURBATIONS
 
 _SUFFIXES = {".jpeg", ".jpg", ".png"}
+_FORMATS = ("JPEG", "PNG")  # Pillow hands others to other programs, whatever a file is called
+_UNREADABLE = (OSError, SyntaxError, EOFError, ValueError, MemoryError)
 
 
 def stored_corruptions(folder: Path | str) -> tuple[str, ...]:
@@ -175,9 +177,9 @@ def _decode_all(paths: list[Path], rows: np.ndarray) -> np.ndarray:
 
 def _decode(path: Path) -> npt.NDArray[np.uint8]:
     try:
-        with open_file(path) as file, Image.open(file) as image:
+        with open_file(path) as file, Image.open(file, formats=_FORMATS) as image:
             return np.array(image.convert("RGB"))
-    except (OSError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+    except (*_UNREADABLE, Image.DecompressionBombError) as error:
         raise ValueError(f"{path}: unreadable image: {error}") from error
 
 
