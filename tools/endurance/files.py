@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from sfumato._core.files import FREE_BYTES
 from sfumato.cli import main
 from sfumato.data import load_data
 from sfumato.data.annotations import read_coco, read_voc
@@ -292,7 +293,9 @@ KINDS: dict[str, Kind] = {
     "checkpoint": Kind(".safetensors", _checkpoint_weights, library(_read_checkpoint_weights)),
     "image.png": Kind(".png", _picture, library(_read_pictures)),
     **{f"study folder, {name}": _part_of_study(name) for name in READ_BY_REPORTS},
-    "texts.tar.gz": Kind(".tar.gz", _tar, library(lambda path: read_members(path, bool))),
+    "texts.tar.gz": Kind(
+        ".tar.gz", _tar, library(lambda path: read_members(path, bool, FREE_BYTES))
+    ),
 }
 
 

@@ -33,6 +33,7 @@ import onnxruntime
 import torch
 from PIL import Image
 
+from sfumato._core.files import FREE_BYTES
 from sfumato.auditing.files import read_predictions
 from sfumato.data import load_camvid, load_newsgroups, load_tiny_imagenet, read_npz
 from sfumato.data.archives import read_members
@@ -168,7 +169,7 @@ _LOADERS: tuple[Callable[[Path], object], ...] = (
     lambda path: load_tiny_imagenet(root=path),
     lambda path: load_newsgroups(root=path),
     lambda path: load_cub(root=path),
-    lambda path: list(read_members(path, bool)),
+    lambda path: list(read_members(path, bool, FREE_BYTES)),
 )
 _NAMES = ("set/wnids.txt", "set/train/a.png", "20news-bydate-train/a/1", "CUB_200_2011/images.txt")
 
