@@ -277,6 +277,11 @@ def _check_needs(config: RunConfig, data: DataSplits) -> None:
             f"evaluate.resamples needs a test set of two images or more, this has "
             f"{len(data.test)}: give more, or say resamples: 0"
         )
+    if wanted.resamples and wanted.corrupted_images == 1 and wanted.corruption_names:
+        raise ValueError(
+            "evaluate.corrupted_images must be 2 or more for resamples, got 1: give more, or say "
+            "resamples: 0"
+        )
 
 
 def classifier_recipe(config: RunConfig) -> list[RunConfig]:

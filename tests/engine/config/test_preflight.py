@@ -111,6 +111,8 @@ def test_one_image_has_no_interval(tiny: Content) -> None:
         "evaluate.resamples needs a test set of two images or more, this has 1: .*resamples: 0",
     )
     check_runs([parse(RunConfig, {**tiny, "data": few, "evaluate": {"resamples": 0}})])
+    one = {"corruptions": ["fog"], "severities": [3], "corrupted_images": 1, "resamples": 5}
+    _fails({**tiny, "evaluate": one}, "evaluate.corrupted_images must be 2 or more for resamples")
 
 
 def test_images_with_too_few_channels(tiny: Content, tmp_path: Path) -> None:
