@@ -90,7 +90,7 @@ def _check_directory(file: IO[bytes]) -> None:
 
 @dataclass
 class _Value:
-    """What the unpickler would have on its stack: how much is in it, and how deep it nests."""
+    """A value on the stack of the unpickler: how much is in it, and how deep it nests."""
 
     size: int = 1
     depth: int = 0

@@ -96,7 +96,7 @@ def _check_order(first: AnyPredictions, second: AnyPredictions) -> None:
     known = [file.rows for file in (first, second) if file.rows is not None]
     known = [rows for rows in known if bool((rows.diff() > 0).all())]
     if len(known) == 2 and not torch.equal(*known):
-        why = "other rows were left out of each. Give both an 'index', or mend the bad rows."
+        why = "other rows were left out of each. Give both an 'index', or correct the bad rows."
         raise _incomparable(first, second, why)
 
 

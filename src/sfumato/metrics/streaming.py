@@ -522,7 +522,7 @@ class RowMetric(PredictionMetric):
         getattr(self, f"{self.state}_count").add_(counted)
 
     def sum_of(self, rows: Tensor, labels: Tensor, weight: Tensor | None) -> Tensor:
-        """What a batch adds to the sums."""
+        """Return what a batch adds to the running totals."""
         raise NotImplementedError
 
     def of_sums(self, sums: Tensor, count: Tensor) -> Any:

@@ -89,7 +89,7 @@ def is_within_reach(*tensors: torch.Tensor) -> bool:
 
 
 def jobs(*fields: tuple[str, Any]) -> dict[torch.dtype, type[ctypes.Structure]]:
-    """What a kernel is handed, by its precision: names and their type, None for that of numbers."""
+    """Structure of a kernel's arguments by precision: names and types, None for that of numbers."""
     return {
         dtype: type("Job", (ctypes.Structure,), {"_fields_": [
             (name, kind or real) for names, kind in fields for name in names.split()

@@ -282,7 +282,7 @@ def _array(name: str, value: Any) -> Tensor:
 
 
 class _Form(NamedTuple):
-    """What an array of a file may be: C stands for the classes, K for the points of a curve."""
+    """Shape and range of an array of a file; C are the classes, K the points of a curve."""
 
     name: str
     shape: tuple[int | str, ...]

@@ -195,7 +195,7 @@ class RunDirectory:
         path = self.path / _SKIPPED
         if skipped:
             write_json(path, {"count": len(skipped), "images": dict(skipped)})
-        else:  # nor are there any of a run that failed before files were mended
+        else:  # nor are there any of a run that failed before files were repaired
             path.unlink(missing_ok=True)
 
     def write_error(self, trace: str) -> None:
